@@ -277,3 +277,16 @@ def test_of_several_folders_with_one_list_the_newest_store_counts(tmp_path: Path
     document = ok("restore", str(tmp_path / "all"), *words, "--yes", "--json", folder=folder).json
     assert document["later"] == str(tmp_path / "cloud.old/ca/boxes.crl")
     assert (document["people"], document["kept"]) == (["carl: disabled"], [])
+
+
+def test_the_brokers_access_list_is_as_wide_as_the_restored_boxes_need(tmp_path: Path) -> None:
+    made, folder, wide = tmp_path / "made", tmp_path / "cloud", "pattern write edgegpu/v1/%u/up/cmd/+"
+    ok("init", "--name", "127.0.0.1", folder=made)
+    words = passphrase_words(tmp_path)
+    ok("backup", str(tmp_path / "none"), *words, folder=made)
+    add_old_box(made)
+    ok("backup", str(tmp_path / "all"), *words, folder=made)
+    ok("restore", str(tmp_path / "all"), *words, "--yes", folder=folder)
+    assert wide in (folder / "broker/boxes.acl").read_text()
+    ok("restore", str(tmp_path / "none"), *words, "--yes", folder=tmp_path / "narrow")
+    assert wide not in (tmp_path / "narrow/broker/boxes.acl").read_text()

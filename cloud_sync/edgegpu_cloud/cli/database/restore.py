@@ -194,10 +194,10 @@ def _restore(source: BinaryIO, layout: CloudLayout, wanted: _Wanted) -> _Restore
                 made_s = _unpack(sealed, new)
                 with _brought_back(new, _configured(new, wanted.database)) as (url, version):
                     later = _later(layout, new, wanted, url=url)
-                    done = _withdrawn(new, url, later, wanted)
+                    done, older_boxes = _withdrawn(new, url, later, wanted)
                     entry = store_entry(AuditKind.STORE_RESTORED, {}, {"file": file.name, "version": version})
                     audit_store(url, entry)
-                    write_broker(layout, load(new.config), into=new.broker)
+                    write_broker(layout, load(new.config), into=new.broker, older_boxes=older_boxes)
                     _ask(wanted, withdrawal_words(done, later, made=moment(made_s)))
                     new.release.mkdir(mode=0o700, exist_ok=True)
                     take_over(new, layout)
@@ -222,17 +222,22 @@ def _later(layout: CloudLayout, new: CloudLayout, wanted: _Wanted, *, url: str) 
     return max(beside, key=LaterController.recency, default=LaterController())
 
 
-def _withdrawn(new: CloudLayout, url: str, later: LaterController, wanted: _Wanted) -> Withdrawal:
-    """Take away what was taken away, and write the list of the revoked: the broker may start before `serve`."""
+def _withdrawn(new: CloudLayout, url: str, later: LaterController, wanted: _Wanted) -> tuple[Withdrawal, bool]:
+    """Take away what was taken away, and write the list of the revoked: the broker may start before `serve`.
+
+    Returns:
+        What was taken away, and whether a box with an older agent is left: the broker has to let it send results.
+    """
     store = ControllerStore.open(url, create=False)
     try:
         who = Author(operator(), time.time())
         done = withdraw(store, later, who, new=new, keep_api_tokens=wanted.keep_api_tokens)
         if new.ca_key("boxes").exists():
             complete_crl(new, store, clock=time.time)
+        with store.read() as tx:
+            return done, bool(tx.conditions.without_one_result_topic())
     finally:
         store.close()
-    return done
 
 
 def _ask(wanted: _Wanted, lines: list[str]) -> None:
