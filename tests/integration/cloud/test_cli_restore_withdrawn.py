@@ -290,3 +290,25 @@ def test_the_brokers_access_list_is_as_wide_as_the_restored_boxes_need(tmp_path:
     assert wide in (folder / "broker/boxes.acl").read_text()
     ok("restore", str(tmp_path / "none"), *words, "--yes", folder=tmp_path / "narrow")
     assert wide not in (tmp_path / "narrow/broker/boxes.acl").read_text()
+
+
+def test_without_the_authoritys_key_a_later_list_is_taken_over_as_it_is(tmp_path: Path) -> None:
+    made, folder = CloudLayout(tmp_path / "made"), CloudLayout(tmp_path / "cloud")
+    ok("init", "--name", "127.0.0.1", folder=made.folder)
+    key, words = made.ca_key("boxes"), passphrase_words(tmp_path)
+    content, first = key.read_bytes(), made.crl.read_bytes()
+    key.unlink()
+    ok("backup", str(tmp_path / "all"), *words, folder=made.folder)
+    key.write_bytes(content)
+    with store_of(made.folder) as store:
+        write_crl(made, store, clock=time.time, also=("ab",))
+    newer = made.crl.read_bytes()
+    shutil.copytree(made.folder, tmp_path / "cloud.old")
+    ok("restore", str(tmp_path / "all"), *words, "--yes", folder=folder.folder)
+    assert (folder.crl.read_bytes(), folder.crl.stat().st_mode & 0o777) == (newer, 0o644)
+    key.unlink()
+    ok("backup", str(tmp_path / "newer"), *words, folder=made.folder)
+    (tmp_path / "first.crl").write_bytes(first)
+    last = ("--later", str(tmp_path / "first.crl"))
+    ok("restore", str(tmp_path / "newer"), *words, "--yes", *last, folder=tmp_path / "again")
+    assert CloudLayout(tmp_path / "again").crl.read_bytes() == newer, "the list of the backup is the newer one"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout, load, store_url
@@ -23,11 +24,12 @@ _LIST_MAX = 64 * 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class RevokedList:
-    """A list of the revoked that the authority of the boxes has signed: its file, its number, its serials."""
+    """A list of the revoked that the authority of the boxes has signed: its file, its number, its serials, its text."""
 
     path: Path
     number: int
     serials: frozenset[str]
+    pem: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,8 @@ def check_list(path: Path, pem: bytes, layout: CloudLayout) -> RevokedList:
     if revoked.issuer != authority.subject or not revoked.is_signature_valid(authority.public_key()):  # type: ignore[arg-type]  # an authority of ours has an EC key
         text = f"cannot use {path}: another controller's authority has signed it"
         raise CloudError(text, remedy="name the list of the controller that the backup is of")
-    return RevokedList(path, number, frozenset(f"{each.serial_number:x}" for each in revoked))
+    text = revoked.public_bytes(serialization.Encoding.PEM).decode()
+    return RevokedList(path, number, frozenset(f"{each.serial_number:x}" for each in revoked), text)
 
 
 def folders_beside(folder: Path, new: CloudLayout) -> Iterator[tuple[CloudLayout, RevokedList]]:

@@ -26,6 +26,7 @@ from edgegpu_cloud.cli.common import (
 )
 from edgegpu_cloud.cli.database.later import (
     LaterController,
+    RevokedList,
     check_list,
     folders_beside,
     last_entry_of,
@@ -35,7 +36,7 @@ from edgegpu_cloud.cli.database.later import (
 from edgegpu_cloud.cli.database.passphrase import PassphraseOption, read_passphrase
 from edgegpu_cloud.cli.database.withdrawal import Withdrawal, withdraw, withdrawal_words
 from edgegpu_cloud.enrolment.issuing import complete_crl
-from edgegpu_cloud.enrolment.key_files import write_file
+from edgegpu_cloud.enrolment.key_files import read_file, write_file
 from edgegpu_cloud.enrolment.new_folder import take_over, unfinished
 from edgegpu_cloud.enrolment.sealing import SealedReader
 from edgegpu_cloud.errors import CloudError
@@ -232,12 +233,20 @@ def _withdrawn(new: CloudLayout, url: str, later: LaterController, wanted: _Want
     try:
         who = Author(operator(), time.time())
         done = withdraw(store, later, who, new=new, keep_api_tokens=wanted.keep_api_tokens)
+        if later.revoked is not None:
+            _take_over_list(new, later.revoked)
         if new.ca_key("boxes").exists():
             complete_crl(new, store, clock=time.time)
         with store.read() as tx:
             return done, bool(tx.conditions.without_one_result_topic())
     finally:
         store.close()
+
+
+def _take_over_list(new: CloudLayout, revoked: RevokedList) -> None:
+    """Write a later list of the revoked as it is: the authority's key, to sign one anew, may be elsewhere."""
+    if revoked.number > check_list(new.crl, read_file(new.crl).encode(), new).number:
+        write_file(new.crl, revoked.pem, private=False)
 
 
 def _ask(wanted: _Wanted, lines: list[str]) -> None:
