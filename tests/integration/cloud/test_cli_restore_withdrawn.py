@@ -312,3 +312,21 @@ def test_without_the_authoritys_key_a_later_list_is_taken_over_as_it_is(tmp_path
     last = ("--later", str(tmp_path / "first.crl"))
     ok("restore", str(tmp_path / "newer"), *words, "--yes", *last, folder=tmp_path / "again")
     assert CloudLayout(tmp_path / "again").crl.read_bytes() == newer, "the list of the backup is the newer one"
+
+
+def test_a_later_path_that_is_no_controller_is_named(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    ok("init", "--name", "127.0.0.1", folder=made)
+    words = passphrase_words(tmp_path)
+    ok("backup", str(tmp_path / "all"), *words, folder=made)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty").touch()
+    for later, reason in (
+        (tmp_path / "folder", f"cannot read {tmp_path / 'folder/ca/boxes.crl'}"),
+        (tmp_path / "empty", f"cannot use {tmp_path / 'empty'}: it is no list of revoked certificates"),
+        (tmp_path / ("x" * 300), "cannot read "),
+    ):
+        done = run("restore", str(tmp_path / "all"), *words, "--yes", "--later", str(later), folder=tmp_path / "cloud")
+        assert (done.code, reason in done.err, "df" in done.err) == (1, True, False), done.err
+        assert "ca/boxes.crl" in done.err
+        assert not (tmp_path / "cloud").exists()

@@ -96,13 +96,13 @@ KeepOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What was asked for. `later_list`: the content of --later, where it is a file; it is the caller's."""
+    """What was asked for. `later_list`: the content of --later where it is a file, read as the caller."""
 
     file: Path
     passphrase: str
     database: dict[str, str]
     later: Path | None
-    later_list: bytes
+    later_list: bytes | None
     keep_api_tokens: bool
     yes: bool
     as_json: bool
@@ -156,15 +156,17 @@ def restore(  # noqa: PLR0913  (one for each option)
 _NEXT = "start the broker and `serve`; boxes that are ahead of the backup wait for `edgegpu-cloud confirm BOX`"
 
 
-def _later_list(later: Path | None) -> bytes:
-    """Return the content of --later where it is a file, read as the caller; empty for a folder."""
-    if later is None or later.is_dir():
-        return b""
+def _later_list(later: Path | None) -> bytes | None:
+    """Return the content of --later where it is a file, read as the caller; None for a folder."""
     try:
-        return read_list_file(later)
+        return None if later is None or later.is_dir() else read_list_file(later)
     except OSError as error:
-        remedy = "name the controller's folder as it was last, or its file ca/boxes.crl"
-        raise CloudError(f"cannot read {later}: {error}", remedy=remedy) from error
+        raise _unreadable_later(later, error) from error
+
+
+def _unreadable_later(path: Path | None, error: OSError) -> CloudError:
+    remedy = "name with --later the controller's folder as it was last, or its file ca/boxes.crl"
+    return CloudError(f"cannot read {path}: {error}", remedy=remedy)
 
 
 def _opened(file: Path) -> BinaryIO:
@@ -212,12 +214,16 @@ def _restore(source: BinaryIO, layout: CloudLayout, wanted: _Wanted) -> _Restore
 
 def _later(layout: CloudLayout, new: CloudLayout, wanted: _Wanted, *, url: str) -> LaterController:
     """Return what is left of the controller as it was last: by --later, else beside the folder, the newest."""
-    if wanted.later_list:
+    if wanted.later_list is not None:
         return LaterController(revoked=check_list(wanted.later or Path(), wanted.later_list, new))
     entry = last_entry_of(url)
     if wanted.later is not None:
         last = CloudLayout(wanted.later)
-        revoked = check_list(last.crl, read_list_file(last.crl), new)
+        try:
+            pem = read_list_file(last.crl)
+        except OSError as error:
+            raise _unreadable_later(last.crl, error) from error
+        revoked = check_list(last.crl, pem, new)
         return later_of(last, revoked, restored_url=url, restored_entry=entry)
     beside = (later_of(*each, restored_url=url, restored_entry=entry) for each in folders_beside(layout.folder, new))
     return max(beside, key=LaterController.recency, default=LaterController())
