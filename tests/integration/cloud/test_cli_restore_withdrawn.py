@@ -15,14 +15,20 @@ from kits.backups import passphrase_words
 from kits.cloudcli import ok, run
 from kits.cloudprocess import Cloud, running
 from kits.people import LOCAL, PASSWORD, CheapHasher
+from kits.sync import birth
 from sqlalchemy import create_engine, inspect
 
 from edgegpu_cloud.enrolment.issuing import write_crl
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.layout import CloudLayout, DatabaseConfig, load, store_url
 from edgegpu_cloud.people.passwords import HashGate, Passwords
 from edgegpu_cloud.people.people import People
 from edgegpu_cloud.store.people.records import Role
+from edgegpu_cloud.store.records import EnrolledBox, Latest
 from edgegpu_cloud.store.store import ControllerStore
+from edgegpu_sync.ids import device_id
+from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +61,16 @@ def add_people(folder: Path) -> None:
         people.sign_in(ANNA, PASSWORD, address="192.0.2.1")
         for name in ("lasting", "revoked"):
             people.create_token(ANNA, name, role=Role.VIEWER, scope="", days=30, by=LOCAL)
+
+
+def add_old_box(folder: Path) -> None:
+    """Add a box whose agent is one version older."""
+    device = device_id("k3f9x2m7q1w8e5r4")
+    box = EnrolledBox(device=device, enrolment=3, public="x", instance="ab" * 32, name="old-box")
+    last = Latest(device=device, kind=TopicKind.STATUS, stamp=birth().stamp, at_s=1.0, body={"state": "birth"})
+    with store_of(folder) as store, store.write() as tx:
+        add_box(tx, box, Author("anna", 1.0))
+        tx.boxes.add_latest([last])
 
 
 def take_away(cloud: Cloud) -> None:
@@ -230,3 +246,87 @@ def test_a_no_leaves_no_tables_in_postgresql(tmp_path: Path, postgres_server: Po
     assert inspect(engine).get_table_names() == []
     engine.dispose()
     ok(*again, "--yes", "--later", str(made), folder=tmp_path / "back")
+
+
+def test_a_copy_that_is_older_than_the_backup_takes_nothing_away(tmp_path: Path) -> None:
+    made, folder = tmp_path / "made", tmp_path / "cloud"
+    ok("init", "--name", "127.0.0.1", folder=made)
+    shutil.copytree(made, tmp_path / "cloud.bak")
+    add_people(made)
+    add_old_box(made)
+    words = passphrase_words(tmp_path)
+    ok("backup", str(tmp_path / "all"), *words, folder=made)
+    done = run("restore", str(tmp_path / "all"), *words, "--yes", folder=folder)
+    assert done.code == 0, done.err
+    assert "(its store is older than the backup)" in done.out
+    assert states(folder) == {"old-box": "ENROLLED"}
+    with store_of(folder) as store, store.read() as tx:
+        assert [one.name for one in tx.people.accounts() if one.disabled or not one.password] == []
+
+
+def test_of_several_folders_with_one_list_the_newest_store_counts(tmp_path: Path) -> None:
+    made, folder = tmp_path / "made", tmp_path / "cloud"
+    ok("init", "--name", "127.0.0.1", folder=made)
+    shutil.copytree(made, tmp_path / "cloud.bak")
+    add_people(made)
+    words = passphrase_words(tmp_path)
+    ok("backup", str(tmp_path / "all"), *words, folder=made)
+    shutil.copytree(made, tmp_path / "cloud.old")
+    with store_of(tmp_path / "cloud.old") as store:
+        people_of(store).disable("carl", by=LOCAL)
+    document = ok("restore", str(tmp_path / "all"), *words, "--yes", "--json", folder=folder).json
+    assert document["later"] == str(tmp_path / "cloud.old/ca/boxes.crl")
+    assert (document["people"], document["kept"]) == (["carl: disabled"], [])
+
+
+def test_the_brokers_access_list_is_as_wide_as_the_restored_boxes_need(tmp_path: Path) -> None:
+    made, folder, wide = tmp_path / "made", tmp_path / "cloud", "pattern write edgegpu/v1/%u/up/cmd/+"
+    ok("init", "--name", "127.0.0.1", folder=made)
+    words = passphrase_words(tmp_path)
+    ok("backup", str(tmp_path / "none"), *words, folder=made)
+    add_old_box(made)
+    ok("backup", str(tmp_path / "all"), *words, folder=made)
+    ok("restore", str(tmp_path / "all"), *words, "--yes", folder=folder)
+    assert wide in (folder / "broker/boxes.acl").read_text()
+    ok("restore", str(tmp_path / "none"), *words, "--yes", folder=tmp_path / "narrow")
+    assert wide not in (tmp_path / "narrow/broker/boxes.acl").read_text()
+
+
+def test_without_the_authoritys_key_a_later_list_is_taken_over_as_it_is(tmp_path: Path) -> None:
+    made, folder = CloudLayout(tmp_path / "made"), CloudLayout(tmp_path / "cloud")
+    ok("init", "--name", "127.0.0.1", folder=made.folder)
+    key, words = made.ca_key("boxes"), passphrase_words(tmp_path)
+    content, first = key.read_bytes(), made.crl.read_bytes()
+    key.unlink()
+    ok("backup", str(tmp_path / "all"), *words, folder=made.folder)
+    key.write_bytes(content)
+    with store_of(made.folder) as store:
+        write_crl(made, store, clock=time.time, also=("ab",))
+    newer = made.crl.read_bytes()
+    shutil.copytree(made.folder, tmp_path / "cloud.old")
+    ok("restore", str(tmp_path / "all"), *words, "--yes", folder=folder.folder)
+    assert (folder.crl.read_bytes(), folder.crl.stat().st_mode & 0o777) == (newer, 0o644)
+    key.unlink()
+    ok("backup", str(tmp_path / "newer"), *words, folder=made.folder)
+    (tmp_path / "first.crl").write_bytes(first)
+    last = ("--later", str(tmp_path / "first.crl"))
+    ok("restore", str(tmp_path / "newer"), *words, "--yes", *last, folder=tmp_path / "again")
+    assert CloudLayout(tmp_path / "again").crl.read_bytes() == newer, "the list of the backup is the newer one"
+
+
+def test_a_later_path_that_is_no_controller_is_named(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    ok("init", "--name", "127.0.0.1", folder=made)
+    words = passphrase_words(tmp_path)
+    ok("backup", str(tmp_path / "all"), *words, folder=made)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty").touch()
+    for later, reason in (
+        (tmp_path / "folder", f"cannot read {tmp_path / 'folder/ca/boxes.crl'}"),
+        (tmp_path / "empty", f"cannot use {tmp_path / 'empty'}: it is no list of revoked certificates"),
+        (tmp_path / ("x" * 300), "cannot read "),
+    ):
+        done = run("restore", str(tmp_path / "all"), *words, "--yes", "--later", str(later), folder=tmp_path / "cloud")
+        assert (done.code, reason in done.err, "df" in done.err) == (1, True, False), done.err
+        assert "ca/boxes.crl" in done.err
+        assert not (tmp_path / "cloud").exists()

@@ -24,11 +24,19 @@ from edgegpu_cloud.cli.common import (
     reporting,
     store_entry,
 )
-from edgegpu_cloud.cli.database.later import LaterController, check_list, folders_beside, later_of, read_list_file
+from edgegpu_cloud.cli.database.later import (
+    LaterController,
+    RevokedList,
+    check_list,
+    folders_beside,
+    last_entry_of,
+    later_of,
+    read_list_file,
+)
 from edgegpu_cloud.cli.database.passphrase import PassphraseOption, read_passphrase
 from edgegpu_cloud.cli.database.withdrawal import Withdrawal, withdraw, withdrawal_words
 from edgegpu_cloud.enrolment.issuing import complete_crl
-from edgegpu_cloud.enrolment.key_files import write_file
+from edgegpu_cloud.enrolment.key_files import read_file, write_file
 from edgegpu_cloud.enrolment.new_folder import take_over, unfinished
 from edgegpu_cloud.enrolment.sealing import SealedReader
 from edgegpu_cloud.errors import CloudError
@@ -88,13 +96,13 @@ KeepOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What was asked for. `later_list`: the content of --later, where it is a file; it is the caller's."""
+    """What was asked for. `later_list`: the content of --later where it is a file, read as the caller."""
 
     file: Path
     passphrase: str
     database: dict[str, str]
     later: Path | None
-    later_list: bytes
+    later_list: bytes | None
     keep_api_tokens: bool
     yes: bool
     as_json: bool
@@ -148,15 +156,17 @@ def restore(  # noqa: PLR0913  (one for each option)
 _NEXT = "start the broker and `serve`; boxes that are ahead of the backup wait for `edgegpu-cloud confirm BOX`"
 
 
-def _later_list(later: Path | None) -> bytes:
-    """Return the content of --later where it is a file, read as the caller; empty for a folder."""
-    if later is None or later.is_dir():
-        return b""
+def _later_list(later: Path | None) -> bytes | None:
+    """Return the content of --later where it is a file, read as the caller; None for a folder."""
     try:
-        return read_list_file(later)
+        return None if later is None or later.is_dir() else read_list_file(later)
     except OSError as error:
-        remedy = "name the controller's folder as it was last, or its file ca/boxes.crl"
-        raise CloudError(f"cannot read {later}: {error}", remedy=remedy) from error
+        raise _unreadable_later(later, error) from error
+
+
+def _unreadable_later(path: Path | None, error: OSError) -> CloudError:
+    remedy = "name with --later the controller's folder as it was last, or its file ca/boxes.crl"
+    return CloudError(f"cannot read {path}: {error}", remedy=remedy)
 
 
 def _opened(file: Path) -> BinaryIO:
@@ -187,10 +197,10 @@ def _restore(source: BinaryIO, layout: CloudLayout, wanted: _Wanted) -> _Restore
                 made_s = _unpack(sealed, new)
                 with _brought_back(new, _configured(new, wanted.database)) as (url, version):
                     later = _later(layout, new, wanted, url=url)
-                    done = _withdrawn(new, url, later, wanted)
+                    done, older_boxes = _withdrawn(new, url, later, wanted)
                     entry = store_entry(AuditKind.STORE_RESTORED, {}, {"file": file.name, "version": version})
                     audit_store(url, entry)
-                    write_broker(layout, load(new.config), into=new.broker)
+                    write_broker(layout, load(new.config), into=new.broker, older_boxes=older_boxes)
                     _ask(wanted, withdrawal_words(done, later, made=moment(made_s)))
                     new.release.mkdir(mode=0o700, exist_ok=True)
                     take_over(new, layout)
@@ -204,27 +214,45 @@ def _restore(source: BinaryIO, layout: CloudLayout, wanted: _Wanted) -> _Restore
 
 def _later(layout: CloudLayout, new: CloudLayout, wanted: _Wanted, *, url: str) -> LaterController:
     """Return what is left of the controller as it was last: by --later, else beside the folder, the newest."""
-    if wanted.later_list:
+    if wanted.later_list is not None:
         return LaterController(revoked=check_list(wanted.later or Path(), wanted.later_list, new))
+    entry = last_entry_of(url)
     if wanted.later is not None:
         last = CloudLayout(wanted.later)
-        revoked = check_list(last.crl, read_list_file(last.crl), new)
-        return later_of(last, revoked, restored_url=url)
-    beside = max(folders_beside(layout.folder, new), key=lambda each: each[1].number, default=None)
-    return LaterController() if beside is None else later_of(*beside, restored_url=url)
+        try:
+            pem = read_list_file(last.crl)
+        except OSError as error:
+            raise _unreadable_later(last.crl, error) from error
+        revoked = check_list(last.crl, pem, new)
+        return later_of(last, revoked, restored_url=url, restored_entry=entry)
+    beside = (later_of(*each, restored_url=url, restored_entry=entry) for each in folders_beside(layout.folder, new))
+    return max(beside, key=LaterController.recency, default=LaterController())
 
 
-def _withdrawn(new: CloudLayout, url: str, later: LaterController, wanted: _Wanted) -> Withdrawal:
-    """Take away what was taken away, and write the list of the revoked: the broker may start before `serve`."""
+def _withdrawn(new: CloudLayout, url: str, later: LaterController, wanted: _Wanted) -> tuple[Withdrawal, bool]:
+    """Take away what was taken away, and write the list of the revoked: the broker may start before `serve`.
+
+    Returns:
+        What was taken away, and whether a box with an older agent is left: the broker has to let it send results.
+    """
     store = ControllerStore.open(url, create=False)
     try:
         who = Author(operator(), time.time())
         done = withdraw(store, later, who, new=new, keep_api_tokens=wanted.keep_api_tokens)
+        if later.revoked is not None:
+            _take_over_list(new, later.revoked)
         if new.ca_key("boxes").exists():
             complete_crl(new, store, clock=time.time)
+        with store.read() as tx:
+            return done, bool(tx.conditions.without_one_result_topic())
     finally:
         store.close()
-    return done
+
+
+def _take_over_list(new: CloudLayout, revoked: RevokedList) -> None:
+    """Write a later list of the revoked as it is: the authority's key, to sign one anew, may be elsewhere."""
+    if revoked.number > check_list(new.crl, read_file(new.crl).encode(), new).number:
+        write_file(new.crl, revoked.pem, private=False)
 
 
 def _ask(wanted: _Wanted, lines: list[str]) -> None:
