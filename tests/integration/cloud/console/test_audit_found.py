@@ -81,6 +81,16 @@ def test_the_api_has_the_same(site: ConsoleSite, changes: str) -> None:
     assert "operation" not in whats(f"until_s={site.now_s}")
 
 
+def test_a_day_has_what_a_change_begun_before_has_done_on_it(site: ConsoleSite) -> None:
+    again = site.operations(OTTO).start(OperationKind.LIMITS, ASR | {"core": 2}, where=BoxFilter()).operation.id
+    site.now_s += DAY_S
+    while OperationRunner(site.store, clock=site.clock).step():
+        pass
+    path = html.unescape(re.findall(r'href="/audit(\?since=[^"]+)">Today<', site.client().get("/audit").text)[0])
+    assert rows(site, path) == ["box.spec"]
+    assert f'href="/audit?part_of={again}"' in site.client().get(f"/audit{path}").text
+
+
 def test_who_has_a_scope_sees_what_a_change_of_many_boxes_has_changed_there(site: ConsoleSite, changes: str) -> None:
     site.add(9, "yard-9", site="yard")
     bea = site.signed_in.table["bea"] = replace(ANNA, name="bea", scope="site=hall")
