@@ -7,12 +7,16 @@ from enum import StrEnum
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    FromClause,
+    Select,
     Text,
     and_,
+    case,
     cast,
     delete,
     func,
     insert,
+    literal,
     or_,
     select,
     text,
@@ -24,7 +28,7 @@ from edgegpu_cloud.store.controllers.leases import ALL, of_partitions
 from edgegpu_cloud.store.convert import record_of, values_of
 from edgegpu_cloud.store.engine import upsert
 from edgegpu_cloud.store.labels import LabelTerm, in_scope
-from edgegpu_cloud.store.records import Alarm, AuditEntry, AuditFilter, BoxEvent, NumberedEvent
+from edgegpu_cloud.store.records import Alarm, AuditEntry, AuditFilter, BoxEvent, Json, NumberedEvent
 from edgegpu_cloud.store.schema import AlarmRow, AuditRow, EventRow, KeySetRow, MetaRow, table
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.downlink import KeySetLink
@@ -43,6 +47,8 @@ MANY_ALARMS, SET_ASIDE, FLOOD = "MANY_ALARMS", "SET_ASIDE", "broker.FLOOD"
 CHANGES = "changes"
 PART_OF = "part_of"
 """The name under which an entry of the audit has the change of many boxes that it belongs to."""
+_OPERATION, _ROLLOUT = "operation", "rollout.started"
+"""The kinds of the entries that stand for such a change: each is written when the change starts."""
 
 _MESSAGES = "messages/"
 _PROGRESS = "progress"
@@ -288,16 +294,12 @@ class NoteTable:
     def audit_page(self, where: AuditFilter, *, limit: int, scope: Sequence[LabelTerm] = ()) -> list[AuditEntry]:
         """Return entries of boxes in a scope, newest first; without a scope those of no box too."""
         c = _AUDIT.c
-        query = select(_AUDIT).where(*in_scope(c.device, scope))
+        query = select(_AUDIT).where(*_audited_as(_AUDIT, where, scope))
         if where.before:
             query = query.where(c.number < where.before)
-        if where.by:
-            query = query.where((c.by == where.by) | c.by.startswith(f"{where.by}/", autoescape=True))
-        if where.device:
-            query = query.where(c.device == where.device)
-        if where.what:
-            query = query.where((c.what == where.what) | c.what.startswith(f"{where.what}.", autoescape=True))
-        query = query.where(*_audited_as(where))
+        if where.whole:
+            alone = c.detail[PART_OF].as_string().is_(None)
+            query = query.where(alone | c.number.in_(_begun_before(where, scope)) if where.since_s else alone)
         rows = self._connection.execute(query.order_by(c.number.desc()).limit(limit)).mappings().all()
         return [record_of(AuditEntry, row) for row in rows]
 
@@ -309,25 +311,46 @@ class NoteTable:
         return [record_of(AuditEntry, row) for row in self._connection.execute(query).mappings().all()]
 
 
-def _audited_as(where: AuditFilter) -> Iterator[ColumnElement[bool]]:
-    c = _AUDIT.c
+def _audited_as(entries: FromClause, where: AuditFilter, scope: Sequence[LabelTerm]) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions of a filter, but for its page and for `whole`."""
+    c = entries.c
+    yield from in_scope(c.device, scope)
+    if where.by:
+        yield (c.by == where.by) | c.by.startswith(f"{where.by}/", autoescape=True)
+    if where.device:
+        yield c.device == where.device
+    if where.what:
+        yield (c.what == where.what) | c.what.startswith(f"{where.what}.", autoescape=True)
     if where.since_s:
         yield c.at_s >= where.since_s
     if where.until_s:
         yield c.at_s < where.until_s
     if where.app:
-        yield _concerns_app(where.app)
-    part_of = c.detail[PART_OF].as_string()
+        yield _concerns_app(c.detail, where.app)
     if where.part_of:
-        yield part_of == where.part_of
-    if where.whole:
-        yield part_of.is_(None)
+        yield c.detail[PART_OF].as_string() == where.part_of
 
 
-def _concerns_app(app: str) -> ColumnElement[bool]:
+def _begun_before(where: AuditFilter, scope: Sequence[LabelTerm]) -> Select[tuple[int]]:
+    """Return the number of the newest part of each change of many boxes that has begun before the time asked for.
+
+    The entry that stands for such a change is older than that time, so this part stands for it there.
+    """
+    parts, begun = _AUDIT.alias("parts"), _AUDIT.alias("begun")
+    rollout = literal("rollout/") + begun.c.detail["rollout"].as_string()
+    id_ = case((begun.c.what == _OPERATION, begun.c.detail["id"].as_string()), else_=rollout)
+    shown = select(func.coalesce(id_, "")).where(
+        begun.c.what.in_((_OPERATION, _ROLLOUT)), begun.c.at_s >= where.since_s
+    )
+    part_of = parts.c.detail[PART_OF].as_string()
+    newest = select(func.max(parts.c.number)).where(*_audited_as(parts, where, scope))
+    return newest.where(part_of.is_not(None), part_of.not_in(shown)).group_by(part_of)
+
+
+def _concerns_app(detail: ColumnElement[Json], app: str) -> ColumnElement[bool]:
     """Return the condition that an entry names an app: as an item of a document, or as arguments."""
     namespace, _, name = app.rpartition("/")
-    words = cast(_AUDIT.c.detail, Text)
+    words = cast(detail, Text)
     item = f"app_limits/{namespace}/{name}/" if namespace else f"/{name}/"
     named = [("app", name), *([("namespace", namespace)] if namespace else [])]
     return or_(words.contains(item, autoescape=True), and_(*(_has_value(words, *one) for one in named)))

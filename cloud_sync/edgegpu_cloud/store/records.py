@@ -310,7 +310,8 @@ class AuditFilter:
     `by`: a person, with the person's tokens. `what`: a kind, or the beginning of several: `box` for `box.spec` and the
     like. `before`: only entries with lower numbers. `since_s` and `until_s`: only those of this time, seconds since
     1970, the end not included. `app`: NAMESPACE/APP, or an app of any namespace. `part_of`: only those that one change
-    of many boxes has made, by its id (or `rollout/NUMBER`). `whole`: without those that such a change has made.
+    of many boxes has made, by its id (or `rollout/NUMBER`). `whole`: without those that such a change has made; of one
+    that has begun before `since_s`, the newest stands for it.
     """
 
     by: str = ""

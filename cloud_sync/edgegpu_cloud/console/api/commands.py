@@ -113,6 +113,12 @@ def alarm_seen(number: PathNumber, _: ApiOperator, fleet: ApiFleet, once: Once) 
     return once(lambda: fleet.alarm_seen(number))
 
 
+_WHOLE = (
+    "Without what operations and rollouts have changed box by box; of one that has begun before `since_s` the newest "
+    "entry alone. With a scope it has no effect."
+)
+
+
 @router.get("/audit")
 def list_audit(  # noqa: PLR0913  (one for each filter)
     request: Request,
@@ -128,7 +134,7 @@ def list_audit(  # noqa: PLR0913  (one for each filter)
     part_of: Annotated[
         str, Query(max_length=64, description="What one operation (its id) or `rollout/NUMBER` has changed.")
     ] = "",
-    whole: Annotated[bool, Query(description="Without what operations and rollouts have changed box by box.")] = False,
+    whole: Annotated[bool, Query(description=_WHOLE)] = False,
     limit: Limit = 50,
     cursor: NumberCursor = 0,
 ) -> ApiPage[ApiAuditEntry]:

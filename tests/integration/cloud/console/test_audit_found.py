@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,9 +41,9 @@ def changes(site: ConsoleSite) -> str:
     return started.operation.id
 
 
-def rows(site: ConsoleSite, query: str = "") -> list[str]:
+def rows(site: ConsoleSite, query: str = "", person: str = "anna") -> list[str]:
     """Return the kinds of the entries on the page."""
-    page = site.client().get(f"/audit{query}").text
+    page = site.client(person).get(f"/audit{query}").text
     return re.findall(r"<code>(box\.[a-z]+|operation|command)</code>", page)
 
 
@@ -78,3 +79,25 @@ def test_the_api_has_the_same(site: ConsoleSite, changes: str) -> None:
     assert whats(f"part_of={changes}") == ["box.spec"] * 5
     assert whats(f"since_s={site.now_s}&whole=true") == ["operation"]
     assert "operation" not in whats(f"until_s={site.now_s}")
+
+
+def test_a_day_has_what_a_change_begun_before_has_done_on_it(site: ConsoleSite) -> None:
+    again = site.operations(OTTO).start(OperationKind.LIMITS, ASR | {"core": 2}, where=BoxFilter()).operation.id
+    site.now_s += DAY_S
+    while OperationRunner(site.store, clock=site.clock).step():
+        pass
+    path = html.unescape(re.findall(r'href="/audit(\?since=[^"]+)">Today<', site.client().get("/audit").text)[0])
+    assert rows(site, path) == ["box.spec"]
+    assert f'href="/audit?part_of={again}"' in site.client().get(f"/audit{path}").text
+
+
+def test_who_has_a_scope_sees_what_a_change_of_many_boxes_has_changed_there(site: ConsoleSite, changes: str) -> None:
+    site.add(9, "yard-9", site="yard")
+    bea = site.signed_in.table["bea"] = replace(ANNA, name="bea", scope="site=hall")
+    site.api_tokens["egt_bea"] = replace(bea, csrf="")
+    assert rows(site, person="bea").count("box.spec") == 6, "anna's own, and the five of the operation"
+    assert f"/audit?part_of={changes}" in site.client("bea").get("/audit").text
+    asked = site.api("bea").get("/audit?app=asr&whole=true").json()["items"]
+    assert [one["what"] for one in asked] == ["box.spec"] * 5
+    site.signed_in.table["yan"] = replace(ANNA, name="yan", scope="site=yard")
+    assert "box.spec" not in rows(site, person="yan")
