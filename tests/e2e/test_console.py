@@ -174,18 +174,18 @@ def sharing_off_and_on(page: Page, k3s: K3s, there: DemoBox, address: str) -> No
     press(page, page.get_by_role("link", name="GPU sharing on this box"))
     press(page, page.get_by_role("button", name="Take GPU sharing off hall-1"))
     press(page, page.get_by_role("button", name="Take GPU sharing off on hall-1"))
-    expect(page.get_by_text("GPU sharing is not installed.")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("GPU sharing is off: no units are handed out")).to_be_visible(timeout=60_000)
     assert not k3s.nodes[SERVER].running
     press(page, page.get_by_role("button", name="中文"))
     page.set_viewport_size(PHONE)
-    expect(page.get_by_text("未安装 GPU 共享。")).to_be_visible()
+    expect(page.get_by_text("GPU 共享已关闭")).to_be_visible()
     fits_the_phone(page)
     press(page, page.get_by_role("link", name="本设备的 GPU 共享"))
     install = page.get_by_role("button", name="在 hall-1 上安装 GPU 共享")
     expect(install).to_be_visible()
     fits_the_phone(page)
     press(page, install)
-    expect(page.get_by_text("未安装 GPU 共享。")).to_be_hidden(timeout=60_000)
+    expect(page.get_by_text("GPU 共享已关闭")).to_be_hidden(timeout=60_000)
     assert k3s.nodes[SERVER].running
     expect(page.locator(".card")).to_contain_text(re.compile("空闲 2.共 94 个单位"), timeout=SOON_MS)
     # The page shows the cards before kubelet has told the cluster of them, which the installation waits for.

@@ -246,6 +246,12 @@ def test_a_running_process_follows_its_limit(k3s: K3s, namespace: str, client: P
     wait_until(counted, what="the plugin reads 512 MiB, of which the context is counted", every_s=0.2)
 
 
+def containers_of(item: Manifest) -> tuple[str, list[Manifest]]:
+    """Return a pod's UID and what kubelet says of its containers, less their devices: those come in any order."""
+    statuses = [{**status, "allocatedResourcesStatus": None} for status in item["status"]["containerStatuses"]]
+    return item["metadata"]["uid"], statuses
+
+
 @pytest.mark.parametrize("by", ["cdi"], indirect=True)
 def test_a_live_limit_holds_the_running_container_and_touches_no_pod(
     k3s: K3s, namespace: str, client: Path, by: str
@@ -253,10 +259,9 @@ def test_a_live_limit_holds_the_running_container_and_touches_no_pod(
     assert by == "cdi"
     k3s.apply(pod("live", spec_of(client, held()), namespace=namespace))
     k3s.wait_phase(namespace, "live", "Running")
-    query = "jsonpath={.metadata.uid} {.status.containerStatuses}"
-    before = k3s.kubectl("get", "pod", "-n", namespace, "live", "-o", query)
+    before = uid, _ = containers_of(k3s.get("pod", "live", namespace=namespace))
     socket, card = k3s.nodes[SERVER].lab.path("/run/edgegpu/plugin.sock"), isolation(k3s, "live")["cards"][0]["card"]
-    target = f"/v1/pods/{before.split()[0]}/main/live-limit"
+    target = f"/v1/pods/{uid}/main/live-limit"
 
     def asks(mib: int) -> str:
         """Return what a new process in the running container gets that asks for so much at once."""
@@ -270,7 +275,7 @@ def test_a_live_limit_holds_the_running_container_and_touches_no_pod(
     assert refused[0] == 409
     assert send(socket, ChangeRequest("DELETE", target), timeout_s=30)[0] == 200
     assert (asks(LIMIT_MIB), asks(LIMIT_MIB + 1)) == ("0", OOM)
-    assert k3s.kubectl("get", "pod", "-n", namespace, "live", "-o", query) == before
+    assert containers_of(k3s.get("pod", "live", namespace=namespace)) == before
 
 
 @pytest.mark.parametrize("by", ["cdi"], indirect=True)

@@ -141,10 +141,10 @@ def play_hall_2(page: Page) -> None:
     page.get_by_role("link", name="GPU sharing on this box").click()
     page.get_by_role("button", name="Take GPU sharing off hall-2").click()
     page.get_by_role("button", name="Take GPU sharing off on hall-2").click()
-    expect(page.get_by_text("GPU sharing is not installed.")).to_be_visible(timeout=APPLIED_MS)
+    expect(page.get_by_text("GPU sharing is off: no units are handed out")).to_be_visible(timeout=APPLIED_MS)
     page.get_by_role("link", name="GPU sharing on this box").click()
     page.get_by_role("button", name="Install GPU sharing on hall-2").click()
-    expect(page.get_by_text("GPU sharing is not installed.")).to_be_hidden(timeout=APPLIED_MS)
+    expect(page.get_by_text("GPU sharing is off: no units are handed out")).to_be_hidden(timeout=APPLIED_MS)
 
 
 def set_units(page: Page, units: int) -> None:
