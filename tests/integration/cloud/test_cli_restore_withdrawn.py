@@ -277,6 +277,9 @@ def test_of_several_folders_with_one_list_the_newest_store_counts(tmp_path: Path
     document = ok("restore", str(tmp_path / "all"), *words, "--yes", "--json", folder=folder).json
     assert document["later"] == str(tmp_path / "cloud.old/ca/boxes.crl")
     assert (document["people"], document["kept"]) == (["carl: disabled"], [])
+    same = ("--later", str(made))
+    document = ok("restore", str(tmp_path / "all"), *words, "--yes", "--json", *same, folder=tmp_path / "same").json
+    assert (document["people"], document["api_tokens"], document["kept"]) == ([], [], []), "as old as the backup"
 
 
 def test_the_brokers_access_list_is_as_wide_as_the_restored_boxes_need(tmp_path: Path) -> None:
