@@ -59,7 +59,7 @@ def test_a_flood_of_connections_leaves_https_and_the_link_to_the_boxes(cloud: Cl
         for _ in range(1_300):
             flood.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
         assert cloud.enrols("in-a-flood")
-        assert cloud.ok("command", "flooded", "k3s.restart", "--wait", "--json").json["state"] == "SUCCEEDED"
+        assert cloud.ok("command", "flooded", "k3s.restart", "--yes", "--wait", "--json").json["state"] == "SUCCEEDED"
     assert b"Traceback" not in cloud.log()
     assert cloud.log().count(b"in the last minute") <= 2
     assert parts(cloud) == before, "nothing fell"

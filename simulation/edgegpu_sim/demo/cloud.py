@@ -77,7 +77,7 @@ class CloudScenario:
 
     def _off_and_on(self, units: int) -> None:
         self.say("  (sharing on the box: its installer is a stand-in here, which stops and starts the plugin)")
-        self._cloud("uninstall", NAME, "--wait")
+        self._cloud("uninstall", NAME, "--yes", "--wait")
         gone = not self.bed.runs
         self.stage.expect(gone, "sharing is uninstalled, and the plugin runs")
         words = "sharing is uninstalled: pods that have a card keep it"

@@ -226,9 +226,8 @@ class Day:
         there = ("--server", self.site.console_url)
         limits = ("limits", "set", "hall-1", "default/asr", "--container", "main", "--memory", "4", "--wait")
         self.site.cli(*there, *limits, env=env)
-        self.site.cli(
-            *there, "rollouts", "start", "sharing", "--policy", "spread", "--box", "hall-1", "--wait", env=env
-        )
+        start = ("rollouts", "start", "sharing", "--policy", "spread", "--box", "hall-1", "--yes", "--wait")
+        self.site.cli(*there, *start, env=env)
         token.write_text(self.book.add("a wrong API token", f"egt_{secrets.token_urlsafe(32)}"))
         self.site.cli(*there, "boxes", env=env, code=1)
         change = {"kind": "command", "op": "doctor.run"}
