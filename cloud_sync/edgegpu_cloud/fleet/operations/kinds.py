@@ -25,7 +25,7 @@ from edgegpu_cloud.fleet.operations.before import (
 from edgegpu_cloud.fleet.present.amounts import checked_patch, key_of, requested_limits, whole_limits
 from edgegpu_cloud.fleet.present.stored import held_on, present_by
 from edgegpu_cloud.fleet.preview.sharing import check_told
-from edgegpu_cloud.fleet.reports import LatestMessages, by_box
+from edgegpu_cloud.fleet.reports import by_box
 from edgegpu_cloud.fleet.specs import (
     ANY_CLUSTER,
     LimitsPatch,
@@ -222,11 +222,11 @@ def _limits(
 
 def _settings(batch: BoxBatch, settings: SharingSettings, rows: Mapping[DeviceId, OperationBox]) -> None:
     told = batch.tx.boxes.latest(list(batch.boxes), [TopicKind.INVENTORY])
-    by_box: Mapping[DeviceId, LatestMessages] = {device: {kind: one} for (device, kind), one in told.items()}
+    latest = by_box(told, batch.boxes)
 
     def edit(box: BoxRecord, spec: Spec) -> Spec:
         mine = _SETTINGS.validate_python(asdict(settings) | rows[box.device].args)
-        check_told(box.name, spec, by_box.get(box.device, {}), mine)
+        check_told(box.name, spec, latest[box.device], mine)
         keep_before(batch, box, settings_before(spec, read_inventory(told, box.device), mine))
         return with_settings(spec, mine)
 
