@@ -118,7 +118,15 @@ ProxyOption = Annotated[
         "--cloud-proxy",
         metavar="URL",
         envvar=_PROXY_VARIABLE,
-        help="The agent's proxy for HTTPS, http://HOST:PORT; MQTT never uses it. none: no proxy.",
+        help="The agent's proxy, http://HOST:PORT; MQTT goes by it where it does not go straight. none: no proxy.",
+    ),
+]
+BrokerOption = Annotated[
+    str,
+    typer.Option(
+        "--cloud-broker",
+        metavar="HOST:PORT",
+        help="Where the agent finds the broker first, if not where the cloud says. none: as the cloud says.",
     ),
 ]
 LimitsOption = Annotated[
@@ -163,6 +171,7 @@ def install(  # noqa: PLR0913  (one for each option)
     cloud: CloudOption = "",
     ca_sha256: CaOption = "",
     cloud_proxy: ProxyOption = "",
+    cloud_broker: BrokerOption = "",
     enrol_wait: EnrolWaitOption = 60.0,
     limits_namespace: LimitsOption = None,
     agent_only: AgentOnlyOption = False,
@@ -192,7 +201,14 @@ def install(  # noqa: PLR0913  (one for each option)
             join=join,
             agent_only=agent_only,
         )
-        options = with_cloud(options, cloud, ca_sha256=ca_sha256, proxy=cloud_proxy, limits=limits_namespace)
+        options = with_cloud(
+            options,
+            cloud,
+            ca_sha256=ca_sha256,
+            proxy=cloud_proxy,
+            broker=cloud_broker,
+            limits=limits_namespace,
+        )
         report = installing.install(options, ask=not yes and not node, dry_run=dry_run)
         _end(report, installing, options.token, wait_s=enrol_wait, as_json=json, show_join=show_join)
 
