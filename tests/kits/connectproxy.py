@@ -38,7 +38,7 @@ class ConnectProxy:
     slow_s: float = 0.0
     """The pause between two bytes of an answer."""
     server_port: int = 0
-    """Where every tunnel leads, whatever was asked for; 0: where it was asked to."""
+    """The port of this machine to which every tunnel leads, whatever was asked for; 0: where it was asked to."""
     requests: list[bytes] = field(default_factory=list)
     idle_cuts: int = 0
 
@@ -93,7 +93,8 @@ class ConnectProxy:
                 self._say(client, answer)
                 return
             host, _, port = request.split()[1].decode().rpartition(":")
-            with socket.create_connection((host, self.server_port or int(port)), 10) as server:
+            place = ("127.0.0.1", self.server_port) if self.server_port else (host, int(port))
+            with socket.create_connection(place, 10) as server:
                 self._open.add(server)
                 self._say(client, b"HTTP/1.1 200 Connection established\r\nVia: 1.1 site\r\n\r\n")
                 self._pass(client, server)
