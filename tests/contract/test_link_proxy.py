@@ -17,7 +17,7 @@ from edgegpu_sim.ports import free_port
 from edgegpu_sync.link import tunnel
 from edgegpu_sync.link.errors import LinkError
 from edgegpu_sync.link.events import Address, LinkDown, LinkUp, MessageArrived
-from edgegpu_sync.link.routes import Route, proxy_of
+from edgegpu_sync.link.routes import BrokerRoute, proxy_of
 from edgegpu_sync.link.rules import ConnectionEnd
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def cloud(broker: Mosquitto) -> Iterator[LinkRun]:
 
 def by(address: Address, url: str) -> Address:
     """Return the address with the proxy as its only route."""
-    return replace(address, routes=(Route(host=address.host, port=address.port, proxy=proxy_of(url)),))
+    return replace(address, routes=(BrokerRoute(host=address.host, port=address.port, proxy=proxy_of(url)),))
 
 
 @contextmanager

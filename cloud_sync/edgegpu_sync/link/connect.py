@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from edgegpu_sync.link.errors import LinkError
 from edgegpu_sync.link.events import Address
-from edgegpu_sync.link.routes import Route
+from edgegpu_sync.link.routes import BrokerRoute
 from edgegpu_sync.link.rules import ConnectionEnd
 from edgegpu_sync.link.tunnel import connect_by
 
@@ -44,7 +44,7 @@ def tls_context(address: Address) -> ssl.SSLContext:
     return context
 
 
-def dial(address: Address, route: Route) -> ssl.SSLSocket:
+def dial(address: Address, route: BrokerRoute) -> ssl.SSLSocket:
     """Connect by TCP and TLS, through the route's proxy if there is one.
 
     Blocks for up to 5 s for each address of the host or the proxy, 15 s for the proxy's answer, 15 s for the handshake.
@@ -68,7 +68,7 @@ def dial(address: Address, route: Route) -> ssl.SSLSocket:
         raise LinkError(_why_not(error), f"cannot do TLS with {route}: {error}") from error
 
 
-def _tcp(route: Route) -> socket.socket:
+def _tcp(route: BrokerRoute) -> socket.socket:
     if route.proxy is not None:
         return connect_by(route.proxy, route.host, route.port, tcp_s=TCP_S)
     try:
@@ -92,7 +92,7 @@ def _why_not(error: Exception) -> ConnectionEnd:
 class DialThread:
     """One `dial` on a thread of its own, which is abandoned on stop: nothing ends the lookup of a name early."""
 
-    def __init__(self, address: Address, route: Route, done: Callable[[], None]) -> None:
+    def __init__(self, address: Address, route: BrokerRoute, done: Callable[[], None]) -> None:
         """Start the thread, which calls `done` when there is a result."""
         self._lock = threading.Lock()
         self._left = False

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgegpu_sync.link.routes import Route
+from edgegpu_sync.link.routes import BrokerRoute
 from edgegpu_sync.link.rules import Protocol
 
 
@@ -19,13 +19,13 @@ class Address:
     key: Path
     check_dates: bool = True
     """False: chain and host name are verified, the dates are not, because this machine's clock cannot be right."""
-    routes: tuple[Route, ...] = ()
+    routes: tuple[BrokerRoute, ...] = ()
     """The routes to try instead of host and port, the best first; empty: host and port alone."""
 
     @property
-    def ways(self) -> tuple[Route, ...]:
+    def ways(self) -> tuple[BrokerRoute, ...]:
         """The routes to try, the best first."""
-        return self.routes or (Route(host=self.host, port=self.port),)
+        return self.routes or (BrokerRoute(host=self.host, port=self.port),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LinkUp:
     session_present: bool
     protocol: Protocol
     connection: int = 0
-    route: Route | None = None
+    route: BrokerRoute | None = None
     failed: str = ""
 
 

@@ -36,7 +36,7 @@ from edgegpu_sync.link.pahoclient import (
     PublishReceived,
     SubAck,
 )
-from edgegpu_sync.link.routes import Route, RouteTable
+from edgegpu_sync.link.routes import BrokerRoute, RouteTable
 from edgegpu_sync.link.rules import (
     ConnectionEnd,
     KeepAlive,
@@ -216,7 +216,7 @@ class Link:
             self._routes.ended(route, error.ending, str(error), up_s=up_s, now=now, roll=self._rng.random())
             self._down(self._routes.why)
 
-    def _connect(self, address: Address, route: Route) -> NoReturn:
+    def _connect(self, address: Address, route: BrokerRoute) -> NoReturn:
         options = ConnectOptions(
             client_id=address.client_id,
             protocol=self._version.protocol,
@@ -232,7 +232,7 @@ class Link:
         ):
             self._serve(wire, heartbeat_topic(address.client_id), route)
 
-    def _dial(self, address: Address, route: Route) -> ssl.SSLSocket:
+    def _dial(self, address: Address, route: BrokerRoute) -> ssl.SSLSocket:
         dialling, end = DialThread(address, route, self._waker.poke), self._clock() + DIAL_S
         try:
             while (sock := dialling.result()) is None:
@@ -246,7 +246,7 @@ class Link:
         finally:
             dialling.leave()
 
-    def _serve(self, wire: MqttConnection, heartbeat: str, route: Route) -> NoReturn:
+    def _serve(self, wire: MqttConnection, heartbeat: str, route: BrokerRoute) -> NoReturn:
         now = self._clock()
         connection = ConnectionState(
             self._inflight.begin(), route, KeepAlive(self._keepalive_s, now, now), until=now + CONNECT_TIMEOUT_S

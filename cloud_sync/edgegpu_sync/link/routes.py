@@ -60,7 +60,7 @@ def proxy_of(url: str) -> HttpProxy | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class BrokerRoute:
     """A route to the broker: its address, and the proxy to reach it by."""
 
     host: str
@@ -87,20 +87,22 @@ class RouteTable:
 
     def __init__(self) -> None:
         """Make it empty: every route is due."""
-        self._tries: dict[Route, _Tries] = {}
-        self._last: Route | None = None
+        self._tries: dict[BrokerRoute, _Tries] = {}
+        self._last: BrokerRoute | None = None
 
-    def choose(self, routes: Sequence[Route]) -> Route:
+    def choose(self, routes: Sequence[BrokerRoute]) -> BrokerRoute:
         """Return the route that is due first; of several the first in order."""
         self._tries = {route: self._tries.get(route, _Tries()) for route in routes}
         return min(routes, key=lambda route: self._tries[route].due)
 
-    def connected(self, route: Route) -> str:
+    def connected(self, route: BrokerRoute) -> str:
         """Record that a route has connected; return why the others have not, empty where none was tried."""
         self._last, self._tries[route].why = route, ""
         return self.why
 
-    def ended(self, route: Route, ending: ConnectionEnd, why: str, *, up_s: float, now: float, roll: float) -> None:
+    def ended(
+        self, route: BrokerRoute, ending: ConnectionEnd, why: str, *, up_s: float, now: float, roll: float
+    ) -> None:
         """Record the end of a try or of a connection that was up for `up_s` seconds; `roll` is random in [0, 1)."""
         tries = self._tries[route]
         if up_s:

@@ -4,7 +4,7 @@ from edgegpu_agent.identity.identity_files import Broker
 from edgegpu_agent.session.machine import LinkMemory
 from edgegpu_agent.settings import CloudSection
 from edgegpu_sync.link.events import LinkUp
-from edgegpu_sync.link.routes import Route, proxy_of
+from edgegpu_sync.link.routes import BrokerRoute, proxy_of
 
 
 class BoxRoutes:
@@ -22,7 +22,7 @@ class BoxRoutes:
         self._configured = configured_routes(broker, cloud)
         self._up: LinkUp | None = None
 
-    def routes(self) -> tuple[Route, ...]:
+    def routes(self) -> tuple[BrokerRoute, ...]:
         """Return the routes to try, the best first.
 
         The route that connected last goes first while the settings have it. One that the settings have no more stays
@@ -54,9 +54,9 @@ class BoxRoutes:
         return {"route": str(up.route), "route_trouble": trouble}
 
 
-def configured_routes(broker: Broker, cloud: CloudSection) -> tuple[Route, ...]:
+def configured_routes(broker: Broker, cloud: CloudSection) -> tuple[BrokerRoute, ...]:
     """Return the routes that the settings have: straight and by the proxy, first to the broker that they name."""
     proxy = proxy_of(cloud.proxy)
     ends = dict.fromkeys([*([cloud.broker_address] if cloud.broker_address else []), (broker.host, broker.port)])
     proxies = [None, proxy] if proxy is not None else [None]
-    return tuple(Route(host=host, port=port, proxy=via) for host, port in ends for via in proxies)
+    return tuple(BrokerRoute(host=host, port=port, proxy=via) for host, port in ends for via in proxies)

@@ -16,7 +16,7 @@ from edgegpu_installer.machine import atomic
 from edgegpu_installer.transaction.ended import EndedTransaction, ended_transactions
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_installer.transaction.states import TransactionState
-from edgegpu_sync.link.routes import Route, proxy_of
+from edgegpu_sync.link.routes import BrokerRoute, proxy_of
 from edgegpu_sync.link.rules import SpokenVersion
 
 _LOG = logging.getLogger(__name__)
@@ -83,15 +83,15 @@ class LinkMemory:
         """Remember a version; None forgets it."""
         self._write({"since": spoken.since if spoken is not None else None})
 
-    def recall_route(self) -> Route | None:
+    def recall_route(self) -> BrokerRoute | None:
         """Return the route by which the link connected last; None where none is known."""
         route: Any = self._read().get("route")
         try:
-            return Route(host=str(route["host"]), port=int(route["port"]), proxy=proxy_of(str(route["proxy"])))
+            return BrokerRoute(host=str(route["host"]), port=int(route["port"]), proxy=proxy_of(str(route["proxy"])))
         except (ValueError, KeyError, TypeError):
             return None
 
-    def remember_route(self, route: Route) -> None:
+    def remember_route(self, route: BrokerRoute) -> None:
         """Remember the route by which the link has connected."""
         if route != self.recall_route():
             proxy = route.proxy.url if route.proxy is not None else ""

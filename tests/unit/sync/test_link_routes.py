@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from edgegpu_sync.link.routes import HOLD_BACK_S, SPARE_S, HttpProxy, Route, RouteTable, proxy_of
+from edgegpu_sync.link.routes import HOLD_BACK_S, SPARE_S, BrokerRoute, HttpProxy, RouteTable, proxy_of
 from edgegpu_sync.link.rules import ConnectionEnd
 
-STRAIGHT = Route(host="broker", port=8883)
-BY_PROXY = Route(host="broker", port=8883, proxy=HttpProxy(host="proxy", port=3128))
+STRAIGHT = BrokerRoute(host="broker", port=8883)
+BY_PROXY = BrokerRoute(host="broker", port=8883, proxy=HttpProxy(host="proxy", port=3128))
 BOTH = (STRAIGHT, BY_PROXY)
 ABSENT, REFUSED = ConnectionEnd.ABSENT, ConnectionEnd.REFUSED
 
 
-def fail(table: RouteTable, route: Route, ending: ConnectionEnd, now: float, *, up_s: float = 0.0) -> None:
+def fail(table: RouteTable, route: BrokerRoute, ending: ConnectionEnd, now: float, *, up_s: float = 0.0) -> None:
     table.ended(route, ending, f"{route} has failed", up_s=up_s, now=now, roll=1.0)
 
 
@@ -85,7 +85,7 @@ def test_a_proxys_url_is_read_and_written_and_its_text_has_no_user(url: str, tex
     proxy = proxy_of(url)
     assert proxy is not None
     assert (str(proxy), proxy.user) == (text, user)
-    assert "ann" not in f"{proxy!r} {Route(host='b', port=1, proxy=proxy)!r}"
+    assert "ann" not in f"{proxy!r} {BrokerRoute(host='b', port=1, proxy=proxy)!r}"
     again = proxy_of(proxy.url)
     assert again is not None
     assert again.user in {user, f"{user}:"}
