@@ -39,13 +39,13 @@ class SiteBox:
     """A box whose broker is at a port to which nothing leads but the site's proxy."""
 
     def __init__(self, broker: Mosquitto, folder: Path) -> None:
-        self.memory = LinkMemory(folder / "link.json")
+        self.memory = LinkMemory(folder / "link.json", BOX)
         self.path = folder / "link.json"
         self._address, self._closed = broker.box(BOX), Broker(host="127.0.0.1", port=free_port())
 
     def with_settings(self, **cloud: str) -> tuple[LinkRun, BoxRoutes]:
         """Return the link of an agent that starts with these settings, and its routes."""
-        routes = BoxRoutes(self._closed, CloudSection(url="https://cloud.example", **cloud), LinkMemory(self.path))
+        routes = BoxRoutes(self._closed, CloudSection(url="https://cloud.example", **cloud), LinkMemory(self.path, BOX))
         return LinkRun(lambda: replace(self._address, routes=routes.routes())), routes
 
 
@@ -112,6 +112,7 @@ def test_the_memory_is_roots_alone_and_keeps_both_facts(tmp_path: Path, broker: 
         assert (site.memory.recall(), site.memory.recall_route()) == (SpokenVersion(since=7.0), route)
         site.memory.remember(None)
         assert (site.memory.recall(), site.memory.recall_route()) == (None, route)
+        assert LinkMemory(site.path, "of-another-cloud").recall_route() is None
         assert stat.S_IMODE(site.path.stat().st_mode) == 0o600
         text = site.path.read_text()
         assert "wrong-password" in text

@@ -71,8 +71,9 @@ class LinkMemory:
     If it cannot be read, the link finds out again. The file may hold a proxy's password, and has mode 0600.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, device: str) -> None:
+        """Take the file, and the box's id: in another cloud the box has another one, and the route leads elsewhere."""
+        self._path, self._device = path, device
 
     def recall(self) -> SpokenVersion | None:
         """Return the remembered version; None where there is none."""
@@ -87,6 +88,8 @@ class LinkMemory:
         """Return the route by which the link connected last; None where none is known."""
         route: Any = self._read().get("route")
         try:
+            if route["device"] != self._device:
+                return None
             return BrokerRoute(host=str(route["host"]), port=int(route["port"]), proxy=proxy_of(str(route["proxy"])))
         except (ValueError, KeyError, TypeError):
             return None
@@ -95,7 +98,8 @@ class LinkMemory:
         """Remember the route by which the link has connected."""
         if route != self.recall_route():
             proxy = route.proxy.url if route.proxy is not None else ""
-            self._write({"route": {"host": route.host, "port": route.port, "proxy": proxy}})
+            place = {"host": route.host, "port": route.port, "proxy": proxy}
+            self._write({"route": {"device": self._device, **place}})
 
     def _read(self) -> dict[str, Any]:
         try:

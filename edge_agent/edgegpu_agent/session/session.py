@@ -274,7 +274,7 @@ class BoxLink:
         self._standing, self._installer = standing, TransactionJournal(layout.tx)
         self._group, self._stopping = TaskGroup(), box_capabilities.stopping
         journals = layout.state / JOURNALS
-        self._memory = LinkMemory(journals / "link.json")
+        self._memory = LinkMemory(journals / "link.json", identity.id)
         self._routes = BoxRoutes(identity.device.broker, cloud, self._memory)
         self._journal = self._open(journal_of(journals, identity))
         try:

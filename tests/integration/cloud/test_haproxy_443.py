@@ -19,7 +19,9 @@ from kits.haproxy import DEBIANS, need_haproxy
 from kits.port443 import BOXES, DOCUMENT, FILE, HOST, MQTT, PEOPLE, Port443, port_443
 
 from edgegpu_agent.cli.clients.agent import fetch
+from edgegpu_agent.cli.common import CliError
 from edgegpu_cloud.layout import CloudLayout
+from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +73,22 @@ def test_a_real_agent_enrols_and_connects_by_a_sites_proxy_through_the_port(site
         until(lambda: fetch(agent.root / "run/edgegpu/agent.sock", "/v1/status")["connected"], lambda: agent.log)
         print(f"back {time.monotonic() - began:.2f} s after HAProxy was started, which waits for the console")  # noqa: T201  (a figure)
         assert site.cloud.end("hall-1", "identity.rotate").state == "SUCCEEDED"
+        settings.write_text(settings.read_text().replace(proxy.url, f"http://{HOST}:{free_port()}"))  # a wrong one
+        assert agent.process is not None
+        assert agent.process.wait(180) == 0  # systemd starts it again
+        agent.start()
+        until(lambda: trouble(agent), lambda: agent.log)
+        assert f"connected to {MQTT}:443 by the proxy {proxy.url}, which the settings name no more" in trouble(agent)
+        assert site.cloud.online("hall-1").online
         assert agent.end() == 0
+
+
+def trouble(agent: Agent) -> str:
+    """Return what the agent's status says of the route; empty while it does not answer."""
+    try:
+        return str(fetch(agent.root / "run/edgegpu/agent.sock", "/v1/status")["route_trouble"])
+    except CliError:
+        return ""
 
 
 def test_the_printed_line_downloads_through_the_port(site: Port443) -> None:
