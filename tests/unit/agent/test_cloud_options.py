@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from edgegpu_agent.cli.common import CliError
-from edgegpu_agent.cli.setup.enrol_options import with_cloud
+from edgegpu_agent.cli.setup.enrol_options import with_routes
 from edgegpu_installer.plan.site import InstallOptions
 
 
 def options(proxy: str = "", broker: str = "") -> InstallOptions:
     """Return the options with these words of the command line."""
-    return with_cloud(InstallOptions(), "", ca_sha256="", proxy=proxy, broker=broker, limits=None)
+    return with_routes(InstallOptions(), proxy=proxy, broker=broker)
 
 
 @pytest.mark.parametrize(("word", "kept"), [("", None), ("none", ""), ("mqtt.example.com:443", "mqtt.example.com:443")])

@@ -61,23 +61,20 @@ def app_limits(namespaces: Sequence[str]) -> AppLimitsAccount:
     return AppLimitsAccount(namespaces=tuple(namespaces), objects=_objects, lease=made_by_the_account)
 
 
-def with_cloud(
-    options: InstallOptions, url: str, *, ca_sha256: str, proxy: str, broker: str, limits: list[str] | None
-) -> InstallOptions:
-    """Return the options with the cloud's address, the proxy, the broker, and the namespaces for app limits.
-
-    Raises:
-        CliError: a value cannot be.
-    """
+def with_cloud(options: InstallOptions, url: str, *, ca_sha256: str, limits: list[str] | None) -> InstallOptions:
+    """Return the options with the cloud's address and the namespaces for app limits. Raises CliError."""
     cloud = cloud_of(url, ca_sha256)
     return replace(
         options,
         cloud=cloud.url,
         ca_sha256=cloud.ca_sha256,
-        proxy=_proxy(proxy),
-        broker=_broker(broker),
         limits_namespaces=namespaces_of(limits),
     )
+
+
+def with_routes(options: InstallOptions, *, proxy: str, broker: str) -> InstallOptions:
+    """Return the options with the agent's proxy and the broker's address. Raises CliError."""
+    return replace(options, proxy=_proxy(proxy), broker=_broker(broker))
 
 
 def _proxy(word: str) -> str | None:
