@@ -49,7 +49,7 @@ Run again, it changes and restarts nothing that is right already. With no option
 Where from
   --url URL           the host, https://HOST[/FOLDER]; or EDGEGPU_URL in the environment
   --proxy URL         a proxy to reach it by; HTTPS_PROXY and NO_PROXY in the environment are honoured too. The agent
-                      goes by it as well where it enrols, renews, sends archives, fetches upgrades (not for MQTT)
+                      gets it as well (not those of the environment): for HTTPS, and for MQTT that does not go straight
   --ca-sha256 HEX     HOST has a CA of its own: take HOST/ca.crt if its sha256 is this, and trust it for this download
   --offline BUNDLE    fetch nothing: BUNDLE is edgegpu-VERSION-linux-amd64.tar.xz or .tar.gz
   --sha256 HEX        what --offline is checked against, where this script has no checksum in it
@@ -327,8 +327,8 @@ main() {
         left=$((left - 1))
         case $word in
         --url | --proxy | --ca-sha256 | --offline | --sha256 | --token | --token-file | --join | --cloud | --role | --policy | \
-            --exclude | --unit-mib | --reserve-mib | --driver-root | --isolation | --cloud-proxy | --enrol-wait | \
-            --limits-namespace | --deadline | --transaction-id | --output | -o)
+            --exclude | --unit-mib | --reserve-mib | --driver-root | --isolation | --cloud-proxy | --cloud-broker | \
+            --enrol-wait | --limits-namespace | --deadline | --transaction-id | --output | -o)
             [ $left -gt 0 ] || wrong_use "$word needs a value"
             value=$1
             shift
@@ -358,12 +358,12 @@ main() {
             ;;
         --node=*) set -- "$@" "$word" ;;
         --role | --policy | --exclude | --unit-mib | --reserve-mib | --driver-root | --isolation | --cloud-proxy | \
-            --enrol-wait | --limits-namespace | --deadline | --transaction-id | --output | -o)
+            --cloud-broker | --enrol-wait | --limits-namespace | --deadline | --transaction-id | --output | -o)
             check_value "$word" "$value"
             set -- "$@" "$word" "$value"
             ;;
         --role=* | --policy=* | --exclude=* | --unit-mib=* | --reserve-mib=* | --driver-root=* | --isolation=* | \
-            --cloud-proxy=* | --enrol-wait=* | --limits-namespace=* | --deadline=* | --transaction-id=* | --output=*)
+            --cloud-proxy=* | --cloud-broker=* | --enrol-wait=* | --limits-namespace=* | --deadline=* | --transaction-id=* | --output=*)
             check_value "${word%%=*}" "$value"
             set -- "$@" "$word"
             ;;

@@ -152,11 +152,12 @@ class CloudApp:
 
         layout, config = self._layout, self._config
         ca_pem = authority_of(layout, "servers").cert_pem
+        host, port = config.broker.for_boxes
         self._enrolment = service = EnrolmentService(
             self._store,
             authority=authority_of(layout, "boxes"),
             terms=EnrolmentTerms(
-                broker=BrokerAddress(host=config.broker.host, port=config.broker.port),
+                broker=BrokerAddress(host=host, port=port),
                 broker_ca=ca_pem,
                 root=read_file(layout.root_public).strip(),
                 box_days=config.certificates.box_days,

@@ -13,6 +13,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.ownership import account, open_regular, remedy_for
 from edgegpu_cloud.yaml_file import Form, explain, parse, place
 
@@ -56,9 +57,23 @@ def _receiver(url: str) -> str:
     return url
 
 
+def _host_port(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if text and (not is_number(port, digits=_PORT_DIGITS) or not 0 < int(port) <= _MOST_PORT):
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    if text:
+        _host(bare)
+        if (":" in bare) != (host != bare):
+            raise ValueError(f"{text!r} is not HOST:PORT, or [HOST]:PORT for an IPv6 address")
+    return text
+
+
+_PORT_DIGITS, _MOST_PORT = 5, 65_535
 _HOST_LENGTH = 253
 _HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*")
 Host = Annotated[str, AfterValidator(_host)]
+HostPort = Annotated[str, AfterValidator(_host_port)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
 HttpsUrl = Annotated[str, Form(r"^(https://[!-~]{1,200})?$", "https://HOST or https://HOST:PORT")]
 DatabaseUrl = Annotated[str, Form(r"^(postgresql(\+psycopg)?://[!-~]{1,1000})?$", "postgresql://USER@HOST/DATABASE")]
@@ -159,10 +174,18 @@ class BrokerConfig(_Section):
     host: Host = "127.0.0.1"
     port: Port = 8883
     controller_port: Port = 8884
+    boxes_address: HostPort = ""
+    """Where boxes reach it, HOST:PORT, if that is not `host` and `port`: what passes on their connections."""
     watch_drops: bool = True
     """Whether the broker counts the messages that it drops, as mosquitto does, and lets a controller read the count."""
     guard: AbsolutePath = ""
     """The absolute path of the plugin by which mosquitto holds a box to its filters and its rate; empty: none."""
+
+    @property
+    def for_boxes(self) -> tuple[str, int]:
+        """Host and port that boxes are told at their enrolment."""
+        host, colon, port = self.boxes_address.rpartition(":")
+        return (host.strip("[]"), int(port)) if colon else (self.host, self.port)
 
 
 class HttpsConfig(_Section):

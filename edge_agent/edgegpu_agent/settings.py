@@ -8,11 +8,14 @@ from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
 from edgegpu_plugin.config import yaml_file
 from edgegpu_plugin.config.types import AbsolutePath, Section, says
+from edgegpu_sync.link.routes import proxy_of
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"https://[!-~]{1,500}")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _PROXY = re.compile(r"https?://[!-~]{1,500}")
+_BROKER = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):([0-9]{1,5})")
+_MOST_PORT = 65_535
 
 
 def _url(text: str) -> str:
@@ -24,6 +27,17 @@ def _url(text: str) -> str:
 def _proxy(text: str) -> str:
     if text and not _PROXY.fullmatch(text):
         raise ValueError("not a proxy's address")
+    try:
+        proxy_of(text)
+    except ValueError as error:
+        raise ValueError("not a proxy's address") from error
+    return text
+
+
+def _broker(text: str) -> str:
+    found = _BROKER.fullmatch(text)
+    if text and (found is None or not 0 < int(found[2]) <= _MOST_PORT):
+        raise ValueError("not HOST:PORT")
     return text
 
 
@@ -52,6 +66,15 @@ class CloudSection(Section):
     proxy: Annotated[
         StrictStr, AfterValidator(_proxy), says("the proxy to reach url by, http://HOST:PORT, or nothing")
     ] = ""
+    broker: Annotated[
+        StrictStr, AfterValidator(_broker), says("where the broker is found first, HOST:PORT, or nothing")
+    ] = ""
+
+    @property
+    def broker_address(self) -> tuple[str, int] | None:
+        """Host and port of `broker`; None where none is named."""
+        host, colon, port = self.broker.rpartition(":")
+        return (host.strip("[]"), int(port)) if colon else None
 
 
 class MetricsSection(Section):

@@ -11,7 +11,8 @@ from kits.fakebroker import FakeBroker, obliging
 from kits.linkrun import LinkRun
 from kits.mqttcerts import TestCa
 
-from edgegpu_sync.link.connect import NO_CHECK_TIME, LinkError, dial, tls_context
+from edgegpu_sync.link.connect import NO_CHECK_TIME, dial, tls_context
+from edgegpu_sync.link.errors import LinkError
 from edgegpu_sync.link.events import LinkDown, LinkUp
 from edgegpu_sync.link.rules import ConnectionEnd
 
@@ -23,8 +24,9 @@ EXPIRED, NOT_YET = (-30.0, -10.0), (3650.0, 4015.0)
 
 
 def fails(broker: FakeBroker, *, check_dates: bool) -> str:
+    address = replace(broker.address(BOX), check_dates=check_dates)
     with pytest.raises(LinkError) as caught:
-        dial(replace(broker.address(BOX), check_dates=check_dates))
+        dial(address, address.ways[0])
     assert caught.value.ending is ConnectionEnd.REFUSED
     return str(caught.value)
 

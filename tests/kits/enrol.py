@@ -156,8 +156,9 @@ def office(folder: Path, *, clock: Clock | None = None, **config: object) -> Off
 def desk_over(here: Office, store: ControllerStore) -> EnrolmentService:
     """Return an enrolment over a store of the office's database."""
     layout, clock = here.layout, here.clock
+    host, port = here.config.broker.for_boxes
     terms = EnrolmentTerms(
-        broker=BrokerAddress(host=here.config.broker.host, port=here.config.broker.port),
+        broker=BrokerAddress(host=host, port=port),
         broker_ca=authority_of(layout, "servers").cert_pem,
         root=layout.root_public.read_text().strip(),
         box_days=here.config.certificates.box_days,

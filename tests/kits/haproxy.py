@@ -49,7 +49,7 @@ _SLOW = {
 }
 """What a test's file has otherwise, so that its limits are reached on a machine that is slow."""
 _SHOWS = "http-request set-header X-Edgegpu-Proxy"
-_SECRET = "the-line-of-the-secret-file-of-a-test"  # noqa: S105  (a test's)
+SECRET = "the-line-of-the-secret-file-of-a-test"  # noqa: S105  (a test's)
 
 
 def need_haproxy() -> str:
@@ -63,11 +63,11 @@ def need_haproxy() -> str:
 def rendered(folder: Path, port: int, consoles: list[int]) -> str:
     """Return the file of the documents with the addresses and the folder of a test in their places."""
     text = FILE.read_text().replace("/etc/haproxy/", f"{folder}/").replace("bind :443 ", f"bind {HOST}:{port} ")
-    text = text.replace("  #http-request set-header X-Edgegpu-Proxy LINE", f"  {_SHOWS} {_SECRET}")
+    text = text.replace("  #http-request set-header X-Edgegpu-Proxy LINE", f"  {_SHOWS} {SECRET}")
     for shipped, slow in _SLOW.items():
         assert shipped in text
         text = text.replace(shipped, slow)
-    assert _SECRET in text
+    assert SECRET in text
     for number, console in enumerate(consoles, 1):
         text = text.replace(f" console-{number}:8444", f" {HOST}:{console}")
     assert not re.search(r":443 |:8444|/etc/haproxy", re.sub("(?m)^ *#.*", "", text)), text
@@ -205,7 +205,7 @@ def proxy_site(work: Path, database: str) -> Iterator[ProxySite]:
     site = ProxySite(folder, work, free_port(), consoles)
     config = yaml.safe_load((folder / "controller.yaml").read_text())
     (work / "secret").touch(0o600)
-    (work / "secret").write_text(f"{_SECRET}\n")
+    (work / "secret").write_text(f"{SECRET}\n")
     config["console"] |= {"url": site.url, "trusted_proxies": [HOST], "proxy_secret_file": str(work / "secret")}
     (folder / "controller.yaml").write_text(yaml.safe_dump(config))
     pair = Authority("people").pair("people", hosts=[HOST])

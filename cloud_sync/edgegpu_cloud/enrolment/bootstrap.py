@@ -7,7 +7,7 @@ from typing import Literal
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from edgegpu_base.x509 import key_pem, new_key
-from edgegpu_cloud.enrolment.ca import Authority, days_left, load_authority, make_authority
+from edgegpu_cloud.enrolment.ca import Authority, days_left, lacks_name, load_authority, make_authority
 from edgegpu_cloud.enrolment.key_files import PrivateKey, load_key, read_file, write_file
 from edgegpu_cloud.enrolment.new_folder import take_over, unfinished
 from edgegpu_cloud.errors import CloudError
@@ -101,17 +101,21 @@ def make_server(layout: CloudLayout, config: CloudConfig, kind: ServerName, *, n
 
     Args:
         layout: has key and authority.
-        config: `names`, and for the broker its host.
+        config: `names`, and for the broker its hosts.
         kind: `https`, `broker` or `console`.
         now_s: the clock.
     """
     key = read_key(layout, kind)
-    names = list(config.names)
-    if kind == "broker" and config.broker.host not in names:
-        names.append(config.broker.host)
+    names = server_names(config, kind)
     authority = authority_of(layout, "servers")
     certificate = authority.server(key.public_key(), names, now_s=now_s, days=config.certificates.server_days)
     write_file(layout.cert(kind), certificate + authority.cert_pem, private=False)
+
+
+def server_names(config: CloudConfig, kind: CertificateName) -> list[str]:
+    """Return the host names and addresses of a server's certificate."""
+    hosts = [config.broker.host, config.broker.for_boxes[0]] if kind == "broker" else []
+    return list(dict.fromkeys([*config.names, *hosts]))
 
 
 def ensure_console_certificate(layout: CloudLayout, config: CloudConfig, *, now_s: float) -> None:
@@ -168,7 +172,7 @@ def read_key(layout: CloudLayout, name: CertificateName) -> PrivateKey:
 
 
 def renew_expiring(layout: CloudLayout, config: CloudConfig, *, now_s: float) -> list[CertificateName]:
-    """Renew those of this controller's certificates that have less than a third of their days left.
+    """Renew those of this controller's certificates that have less than a third of their days left, or lack a name.
 
     Returns:
         The renewed ones: `https`, `broker`, `controller`, `console`. The broker has to read its own again. A
@@ -178,7 +182,11 @@ def renew_expiring(layout: CloudLayout, config: CloudConfig, *, now_s: float) ->
     kinds: list[CertificateName] = ["https", "broker", "controller"]
     if layout.cert("console").exists() and _is_ours(layout, "console"):
         kinds.append("console")
-    worn = [kind for kind in kinds if days_left(read_file(layout.cert(kind)), now_s=now_s) < least]
+    worn = [
+        kind
+        for kind in kinds
+        if days_left(read_file(layout.cert(kind)), now_s=now_s) < least or _lacks_name(layout, config, kind)
+    ]
     for kind in worn:
         if kind == "controller":
             public = read_key(layout, kind).public_key()
@@ -188,6 +196,13 @@ def renew_expiring(layout: CloudLayout, config: CloudConfig, *, now_s: float) ->
         else:
             make_server(layout, config, kind, now_s=now_s)
     return worn
+
+
+def _lacks_name(layout: CloudLayout, config: CloudConfig, kind: CertificateName) -> bool:
+    """Whether a server's certificate of our own authority is for fewer names than the configuration has now."""
+    if kind == "controller" or not _is_ours(layout, kind):
+        return False
+    return lacks_name(read_file(layout.cert(kind)), server_names(config, kind))
 
 
 def _is_ours(layout: CloudLayout, kind: CertificateName) -> bool:

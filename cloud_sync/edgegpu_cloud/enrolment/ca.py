@@ -192,6 +192,13 @@ def read_request(pem: str) -> CertificateRequest:
     return CertificateRequest(public, hashlib.sha256(request.public_bytes(serialization.Encoding.DER)).hexdigest())
 
 
+def lacks_name(pem: str, names: Sequence[str]) -> bool:
+    """Whether a server's certificate is for fewer than these host names and addresses."""
+    found = x509.load_pem_x509_certificate(pem.encode()).extensions
+    held = found.get_extension_for_class(x509.SubjectAlternativeName).value
+    return not {_general(name) for name in names} <= set(held)
+
+
 def days_left(pem: str, *, now_s: float) -> float:
     """Return for how many more days the first certificate of a file is valid."""
     until = x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc

@@ -5,8 +5,11 @@ import ssl
 import threading
 from collections.abc import Callable
 
+from edgegpu_sync.link.errors import LinkError
 from edgegpu_sync.link.events import Address
+from edgegpu_sync.link.routes import BrokerRoute
 from edgegpu_sync.link.rules import ConnectionEnd
+from edgegpu_sync.link.tunnel import connect_by
 
 NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of OpenSSL, for which Python has no name: everything but the dates is checked."""
@@ -17,16 +20,9 @@ TCP_S, TLS_S = 5.0, 15.0
 A SYN is sent again after 1 and 3 s. A broker to which thousands reconnect needs time for each handshake.
 """
 
-
-class LinkError(Exception):
-    """A connection that could not be made, or that has ended.
-
-    The next wait depends on `ending`. `blamed`: the broker has said that one of our messages is the cause.
-    """
-
-    def __init__(self, ending: ConnectionEnd, why: str, *, blamed: bool = False) -> None:
-        super().__init__(why)
-        self.ending, self.blamed = ending, blamed
+_FOREIGN_CODES = frozenset({18, 19, 20, 21})
+"""OpenSSL's codes for a chain that does not lead to our CA (X509_V_ERR_*)."""
+_OPENED = "; if a proxy or a firewall opens TLS on the way, it has to pass this name on unopened"
 
 
 def tls_context(address: Address) -> ssl.SSLContext:
@@ -48,26 +44,37 @@ def tls_context(address: Address) -> ssl.SSLContext:
     return context
 
 
-def dial(address: Address) -> ssl.SSLSocket:
-    """Connect by TCP and TLS; blocks for up to 5 s for each address of the host, and 15 s for the handshake.
+def dial(address: Address, route: BrokerRoute) -> ssl.SSLSocket:
+    """Connect by TCP and TLS, through the route's proxy if there is one.
+
+    Blocks for up to 5 s for each address of the host or the proxy, 15 s for the proxy's answer, 15 s for the handshake.
 
     Raises:
-        LinkError: REFUSED where we or the broker reject a certificate; BUSY where the handshake takes too long; ABSENT
-            for all else.
+        LinkError: REFUSED where we, the broker or the proxy refuse; BUSY where an answer takes too long; ABSENT for all
+            else.
     """
     context = tls_context(address)
-    where = f"{address.host}:{address.port}"
-    try:
-        plain = socket.create_connection((address.host, address.port), timeout=TCP_S)
-    except OSError as error:
-        raise LinkError(ConnectionEnd.ABSENT, f"cannot connect to {where}: {error}") from error
+    plain = _tcp(route)
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.settimeout(TLS_S)
-        return context.wrap_socket(plain, server_hostname=address.host)
+        return context.wrap_socket(plain, server_hostname=route.host)
+    except ssl.SSLCertVerificationError as error:
+        plain.close()
+        opened = _OPENED if error.verify_code in _FOREIGN_CODES else ""
+        raise LinkError(ConnectionEnd.REFUSED, f"cannot do TLS with {route}: {error}{opened}") from error
     except (OSError, ValueError) as error:
         plain.close()
-        raise LinkError(_why_not(error), f"cannot do TLS with {where}: {error}") from error
+        raise LinkError(_why_not(error), f"cannot do TLS with {route}: {error}") from error
+
+
+def _tcp(route: BrokerRoute) -> socket.socket:
+    if route.proxy is not None:
+        return connect_by(route.proxy, route.host, route.port, tcp_s=TCP_S)
+    try:
+        return socket.create_connection((route.host, route.port), timeout=TCP_S)
+    except OSError as error:
+        raise LinkError(ConnectionEnd.ABSENT, f"cannot connect to {route}: {error}") from error
 
 
 def _why_not(error: Exception) -> ConnectionEnd:
@@ -85,17 +92,17 @@ def _why_not(error: Exception) -> ConnectionEnd:
 class DialThread:
     """One `dial` on a thread of its own, which is abandoned on stop: nothing ends the lookup of a name early."""
 
-    def __init__(self, address: Address, done: Callable[[], None]) -> None:
+    def __init__(self, address: Address, route: BrokerRoute, done: Callable[[], None]) -> None:
         """Start the thread, which calls `done` when there is a result."""
         self._lock = threading.Lock()
         self._left = False
         self._result: ssl.SSLSocket | BaseException | None = None
-        self._address, self._done = address, done
+        self._address, self._route, self._done = address, route, done
         threading.Thread(target=self._run, name="link-dial", daemon=True).start()
 
     def _run(self) -> None:
         try:
-            result: ssl.SSLSocket | BaseException = dial(self._address)
+            result: ssl.SSLSocket | BaseException = dial(self._address, self._route)
         except BaseException as error:  # noqa: BLE001 - raised again in `result`, on the thread that asked
             result = error
         with self._lock:

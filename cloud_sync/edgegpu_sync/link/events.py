@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgegpu_sync.link.routes import BrokerRoute
 from edgegpu_sync.link.rules import Protocol
 
 
@@ -18,15 +19,27 @@ class Address:
     key: Path
     check_dates: bool = True
     """False: chain and host name are verified, the dates are not, because this machine's clock cannot be right."""
+    routes: tuple[BrokerRoute, ...] = ()
+    """The routes to try instead of host and port, the best first; empty: host and port alone."""
+
+    @property
+    def ways(self) -> tuple[BrokerRoute, ...]:
+        """The routes to try, the best first."""
+        return self.routes or (BrokerRoute(host=self.host, port=self.port),)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """The link is connected and subscribed: publish the birth now, with this `connection` number."""
+    """The link is connected and subscribed: publish the birth now, with this `connection` number.
+
+    `route`: how it has connected; `failed`: why other routes, tried before it, have not.
+    """
 
     session_present: bool
     protocol: Protocol
     connection: int = 0
+    route: BrokerRoute | None = None
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Self
 
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.link.events import FiltersGranted, MessageArrived, PublishAcknowledged
+from edgegpu_sync.link.routes import BrokerRoute
 from edgegpu_sync.link.rules import KeepAlive, Message, Quarantine
 from edgegpu_sync.wire import WIRE_MAX_BYTES
 
@@ -246,6 +247,7 @@ class ConnectionState:
     """The state of one connection, used by the link's thread alone."""
 
     number: int
+    route: BrokerRoute
     pulse: KeepAlive
     until: float
     """The deadline for being up, or, once the link is leaving, for the end."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn, assert_never
 
-from edgegpu_sync.link.connect import DialThread, LinkError
+from edgegpu_sync.link.connect import DialThread
+from edgegpu_sync.link.errors import LinkError
 from edgegpu_sync.link.events import Address, LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
 from edgegpu_sync.link.inflight import (
     AckRequest,
@@ -35,10 +36,10 @@ from edgegpu_sync.link.pahoclient import (
     PublishReceived,
     SubAck,
 )
+from edgegpu_sync.link.routes import BrokerRoute, RouteTable
 from edgegpu_sync.link.rules import (
     ConnectionEnd,
     KeepAlive,
-    ReconnectBackoff,
     SpokenVersion,
     heartbeat_topic,
     remembered,
@@ -111,6 +112,7 @@ class Link:
         self._version, self._known = remembered(recall()), recall()
         self._stopping, self._retry_now = threading.Event(), threading.Event()
         self._alive_at, self._clean_session = clock(), False
+        self._routes = RouteTable()
         self._last_reason: str | None = None
         self._up_at = 0.0
         self._waker = Waker()
@@ -188,33 +190,33 @@ class Link:
         Raises:
             Exception: whatever `address`, `will`, `put`, `remember` raise; the link is down then.
         """
-        backoff = ReconnectBackoff()
         try:
             with contextlib.suppress(_StopError), self._waker:
                 while not self._stopping.is_set():
-                    ending, up_s = self._once()
-                    backoff = backoff.after(up_s=up_s)
-                    self._pause(backoff.wait_s(ending, self._rng.random()))
+                    self._once()
+                    self._pause(self._routes.wait_s(self._clock()))
         finally:
             self._inflight.end(suspect=False)
         self._down("stopped")
 
-    def _once(self) -> tuple[ConnectionEnd, float]:
-        """Make a connection and serve it to its end; return why it ended, and how many seconds it was up."""
+    def _once(self) -> None:
+        """Make a connection by the route that is due, and serve it to its end."""
         self._version, self._up_at = self._version.to_try(self._wall()), 0.0
+        address = self._address()
+        route = self._routes.choose(address.ways)
         try:
-            self._connect()
+            self._connect(address, route)
         except LinkError as error:
-            up_s = self._clock() - self._up_at if self._up_at else 0.0
+            now = self._clock()
+            up_s = now - self._up_at if self._up_at else 0.0
             if not up_s:
                 self._version = self._version.failed(error.ending, self._wall())
             self._clean_session = error.ending is ConnectionEnd.OVERSIZE
             self._inflight.end(suspect=up_s > 0 and error.ending is ConnectionEnd.LOST, blamed=error.blamed)
-            self._down(str(error))
-            return error.ending, up_s
+            self._routes.ended(route, error.ending, str(error), up_s=up_s, now=now, roll=self._rng.random())
+            self._down(self._routes.why)
 
-    def _connect(self) -> NoReturn:
-        address = self._address()
+    def _connect(self, address: Address, route: BrokerRoute) -> NoReturn:
         options = ConnectOptions(
             client_id=address.client_id,
             protocol=self._version.protocol,
@@ -224,27 +226,30 @@ class Link:
             receive_max=self._receive_max,
             clean_session=self._clean_session,
         )
-        with contextlib.closing(self._dial(address)) as sock, contextlib.closing(MqttConnection(sock, options)) as wire:
-            self._serve(wire, heartbeat_topic(address.client_id))
+        with (
+            contextlib.closing(self._dial(address, route)) as sock,
+            contextlib.closing(MqttConnection(sock, options)) as wire,
+        ):
+            self._serve(wire, heartbeat_topic(address.client_id), route)
 
-    def _dial(self, address: Address) -> ssl.SSLSocket:
-        dialling, end = DialThread(address, self._waker.poke), self._clock() + DIAL_S
+    def _dial(self, address: Address, route: BrokerRoute) -> ssl.SSLSocket:
+        dialling, end = DialThread(address, route, self._waker.poke), self._clock() + DIAL_S
         try:
             while (sock := dialling.result()) is None:
                 self._alive_at = self._clock()
                 if self._stopping.is_set():
                     raise _StopError
                 if self._clock() > end:
-                    raise LinkError(ConnectionEnd.ABSENT, f"no connection to {address.host} after {DIAL_S:g} s")
+                    raise LinkError(ConnectionEnd.ABSENT, f"no connection to {route} after {DIAL_S:g} s")
                 self._waker.wait(1.0)
             return sock
         finally:
             dialling.leave()
 
-    def _serve(self, wire: MqttConnection, heartbeat: str) -> NoReturn:
+    def _serve(self, wire: MqttConnection, heartbeat: str, route: BrokerRoute) -> NoReturn:
         now = self._clock()
         connection = ConnectionState(
-            self._inflight.begin(), KeepAlive(self._keepalive_s, now, now), until=now + CONNECT_TIMEOUT_S
+            self._inflight.begin(), route, KeepAlive(self._keepalive_s, now, now), until=now + CONNECT_TIMEOUT_S
         )
         while True:
             for todo in self._inflight.take_pending():
@@ -341,7 +346,10 @@ class Link:
         connection.up, self._last_reason, self._up_at = True, None, self._clock()
         self._retry_now.clear()
         self._inflight.open(connection.window)
-        self._put(LinkUp(connection.session_present, self._version.protocol, connection.number))
+        failed = self._routes.connected(connection.route)
+        self._put(
+            LinkUp(connection.session_present, self._version.protocol, connection.number, connection.route, failed)
+        )
         for arrived in connection.early:
             self._put(arrived)
         connection.early.clear()
@@ -356,4 +364,6 @@ class Link:
         while (left := end - self._clock()) > 0 and not self._stopping.is_set() and not self._retry_now.is_set():
             self._alive_at = self._clock()
             self._waker.wait(min(left, 5.0))
+        if self._retry_now.is_set():
+            self._routes.wake()
         self._retry_now.clear()

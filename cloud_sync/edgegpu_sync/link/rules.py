@@ -75,13 +75,15 @@ class ReconnectBackoff:
         """Return the backoff after a try that was up for `up_s` seconds, 0 for never: a good connection begins anew."""
         return ReconnectBackoff(1 if up_s >= STEADY_S else self.failures + 1)
 
-    def wait_s(self, ending: ConnectionEnd, roll: float) -> float:
+    def wait_s(self, ending: ConnectionEnd, roll: float, *, longest_s: float = 0.0) -> float:
         """Return the seconds until the next try; `roll` is random in [0, 1), so that a fleet does not come at once.
+
+        `longest_s`: the wait may grow to this, where that is longer than for this ending.
 
         After a broker's outage everybody is back within 4 s, since the wait for an absent broker grows no further. For
         a broker that is there and too slow the wait grows to 30 s, for a refusal to 300 s; `Link.wake` cuts it short.
         """
-        longest = min(_CAP_S[ending], 0.5 * 2.0 ** min(self.failures, 20))
+        longest = min(max(_CAP_S[ending], longest_s), 0.5 * 2.0 ** min(self.failures, 20))
         return longest * (0.1 + 0.9 * roll)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from edgegpu_agent.cli.setup.installing import InstallerConsole
     from edgegpu_agent.cli.setup.membership import Membership
     from edgegpu_installer.install import InstallReport
-    from edgegpu_installer.plan.site import MachineRole
+    from edgegpu_installer.plan.site import InstallOptions, MachineRole
 
 JSON_VERSION = 1
 _SECRET_VARIABLES = _TOKEN_VARIABLE, _JOIN_VARIABLE, _PROXY_VARIABLE = "EDGEGPU_TOKEN", "EDGEGPU_JOIN", "EDGEGPU_PROXY"
@@ -118,7 +118,15 @@ ProxyOption = Annotated[
         "--cloud-proxy",
         metavar="URL",
         envvar=_PROXY_VARIABLE,
-        help="The agent's proxy for HTTPS, http://HOST:PORT; MQTT never uses it. none: no proxy.",
+        help="The agent's proxy, http://HOST:PORT; MQTT goes by it where it does not go straight. none: no proxy.",
+    ),
+]
+BrokerOption = Annotated[
+    str,
+    typer.Option(
+        "--cloud-broker",
+        metavar="HOST:PORT",
+        help="Where the agent finds the broker first, if not where the cloud says. none: as the cloud says.",
     ),
 ]
 LimitsOption = Annotated[
@@ -163,6 +171,7 @@ def install(  # noqa: PLR0913  (one for each option)
     cloud: CloudOption = "",
     ca_sha256: CaOption = "",
     cloud_proxy: ProxyOption = "",
+    cloud_broker: BrokerOption = "",
     enrol_wait: EnrolWaitOption = 60.0,
     limits_namespace: LimitsOption = None,
     agent_only: AgentOnlyOption = False,
@@ -174,8 +183,7 @@ def install(  # noqa: PLR0913  (one for each option)
     """Put edgegpu on this machine, change what is on it, or upgrade it to this version."""
     with reporting(as_json=json):
         _begin()
-        from edgegpu_agent.cli.setup.enrol_options import with_cloud  # noqa: PLC0415  (slow to load)
-        from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415
+        from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415
 
         installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id).checked()
@@ -192,7 +200,7 @@ def install(  # noqa: PLR0913  (one for each option)
             join=join,
             agent_only=agent_only,
         )
-        options = with_cloud(options, cloud, ca_sha256=ca_sha256, proxy=cloud_proxy, limits=limits_namespace)
+        options = _at_cloud(options, cloud, pin=ca_sha256, routes=(cloud_proxy, cloud_broker), limits=limits_namespace)
         report = installing.install(options, ask=not yes and not node, dry_run=dry_run)
         _end(report, installing, options.token, wait_s=enrol_wait, as_json=json, show_join=show_join)
 
@@ -222,6 +230,15 @@ def _end(
             raise stands.failure
     if failed or not report.succeeded:
         raise typer.Exit(EXIT_WRONG)
+
+
+def _at_cloud(
+    options: "InstallOptions", url: str, *, pin: str, routes: tuple[str, str], limits: list[str] | None
+) -> "InstallOptions":
+    from edgegpu_agent.cli.setup.enrol_options import with_cloud, with_routes  # noqa: PLC0415  (slow to load)
+
+    proxy, broker = routes
+    return with_routes(with_cloud(options, url, ca_sha256=pin, limits=limits), proxy=proxy, broker=broker)
 
 
 def _begin() -> None:

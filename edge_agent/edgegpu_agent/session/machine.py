@@ -4,7 +4,7 @@ import json
 import logging
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from edgegpu_agent.identity.identity_files import BoxIdentity
 from edgegpu_agent.ports import Clock
@@ -16,6 +16,7 @@ from edgegpu_installer.machine import atomic
 from edgegpu_installer.transaction.ended import EndedTransaction, ended_transactions
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_installer.transaction.states import TransactionState
+from edgegpu_sync.link.routes import BrokerRoute, proxy_of
 from edgegpu_sync.link.rules import SpokenVersion
 
 _LOG = logging.getLogger(__name__)
@@ -65,27 +66,57 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 class LinkMemory:
-    """The link's memory over restarts, of the broker's MQTT version; if it cannot be read, the link finds out again."""
+    """The link's memory over restarts: the broker's MQTT version, and the route by which it connected last.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    If it cannot be read, the link finds out again. The file may hold a proxy's password, and has mode 0600.
+    """
+
+    def __init__(self, path: Path, device: str) -> None:
+        """Take the file, and the box's id: in another cloud the box has another one, and the route leads elsewhere."""
+        self._path, self._device = path, device
 
     def recall(self) -> SpokenVersion | None:
         """Return the remembered version; None where there is none."""
-        try:
-            return SpokenVersion(float(json.loads(self._path.read_bytes())["since"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        since = self._read().get("since")
+        return SpokenVersion(float(since)) if isinstance(since, int | float) else None
 
     def remember(self, spoken: SpokenVersion | None) -> None:
         """Remember a version; None forgets it."""
+        self._write({"since": spoken.since if spoken is not None else None})
+
+    def recall_route(self) -> BrokerRoute | None:
+        """Return the route by which the link connected last; None where none is known."""
+        route: Any = self._read().get("route")
         try:
-            if spoken is None:
-                self._path.unlink(missing_ok=True)
+            if route["device"] != self._device:
+                return None
+            return BrokerRoute(host=str(route["host"]), port=int(route["port"]), proxy=proxy_of(str(route["proxy"])))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def remember_route(self, route: BrokerRoute) -> None:
+        """Remember the route by which the link has connected."""
+        if route != self.recall_route():
+            proxy = route.proxy.url if route.proxy is not None else ""
+            place = {"host": route.host, "port": route.port, "proxy": proxy}
+            self._write({"route": {"device": self._device, **place}})
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            value = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def _write(self, change: dict[str, Any]) -> None:
+        known = {name: value for name, value in (self._read() | change).items() if value is not None}
+        try:
+            if known:
+                atomic.write(self._path, json.dumps(known).encode())
             else:
-                atomic.write(self._path, json.dumps({"since": spoken.since}).encode())
+                self._path.unlink(missing_ok=True)
         except (OSError, InstallError) as error:
-            _LOG.warning("cannot keep which version the broker speaks: %s", error)
+            _LOG.warning("cannot keep how the broker was reached: %s", error)
 
 
 def boot_clock(root: Path) -> Clock:

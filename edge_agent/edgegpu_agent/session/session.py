@@ -21,10 +21,11 @@ from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.ports import BoxContext, ClusterIdentity, LinkPort
 from edgegpu_agent.session.capabilities import BoxCapabilities, box_capabilities
+from edgegpu_agent.session.link_routes import BoxRoutes
 from edgegpu_agent.session.local_api import SOCKET_NAME, LocalApi
 from edgegpu_agent.session.machine import LinkMemory, TransactionHistory, boot_clock, goodbye_reason, journal_of
 from edgegpu_agent.session.watchdog import LoopHealth, LoopHealthTable
-from edgegpu_agent.settings import AgentConfig
+from edgegpu_agent.settings import AgentConfig, CloudSection
 from edgegpu_agent.telemetry.machine import MachineReader
 from edgegpu_agent.telemetry.programs import Programs
 from edgegpu_agent.telemetry.source import TelemetryReader
@@ -189,6 +190,7 @@ class CloudSupervisor:
         self._telemetry.set_cluster_source(limits.cluster if limits is not None else ClusterIdentity)
         return BoxLink(
             identity,
+            cloud=self._config.cloud,
             instance=self._identity.instance,
             box_capabilities=box_capabilities(
                 identity,
@@ -237,10 +239,11 @@ class CloudSupervisor:
 class BoxLink:
     """The link, worker and local API of one identity; `run` it once, and build another for another identity."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a box is
         self,
         identity: BoxIdentity,
         *,
+        cloud: CloudSection,
         instance: str,
         box_capabilities: BoxCapabilities,
         layout: Layout,
@@ -253,6 +256,7 @@ class BoxLink:
 
         Args:
             identity: this box.
+            cloud: the settings, of which the routes to the broker are made.
             instance: the hash of this machine.
             box_capabilities: the actions, settlers and probes of this box.
             layout: the paths of this box.
@@ -270,7 +274,8 @@ class BoxLink:
         self._standing, self._installer = standing, TransactionJournal(layout.tx)
         self._group, self._stopping = TaskGroup(), box_capabilities.stopping
         journals = layout.state / JOURNALS
-        self._memory = LinkMemory(journals / "link.json")
+        self._memory = LinkMemory(journals / "link.json", identity.id)
+        self._routes = BoxRoutes(identity.device.broker, cloud, self._memory)
         self._journal = self._open(journal_of(journals, identity))
         try:
             self.worker = Worker(self._parts(instance, box_capabilities, layout.root))
@@ -286,6 +291,7 @@ class BoxLink:
     def _heard(self, event: LinkEvent) -> None:
         if isinstance(event, LinkUp):
             self._footprint.soon()
+            self._routes.connected(event)
         elif isinstance(event, LinkDown):
             self._footprint.now()  # frees memory for what the libraries need to reconnect
         self.worker.put(event)
@@ -306,7 +312,8 @@ class BoxLink:
     def _status(self) -> StatusAnswer:
         """Return the status with the identity's, since another agent may have written the identity's status file."""
         more = {"identity": self._standing().document(), "limits_trouble": self._limits_trouble()}
-        return self.worker.status().model_copy(update=more)
+        status = self.worker.status()
+        return status.model_copy(update=more | (self._routes.status() if status.connected else {}))
 
     def _open(self, path: Path) -> BoxJournal:
         if self._at_step is None:
@@ -401,9 +408,11 @@ class BoxLink:
 
     def _address(self) -> Address:
         identity = self._identity
+        broker = identity.device.broker
         return Address(
-            host=identity.device.broker.host,
-            port=identity.device.broker.port,
+            host=broker.host,
+            port=broker.port,
+            routes=self._routes.routes(),
             client_id=identity.id,
             ca=identity.broker_ca,
             cert=identity.tls_cert,

@@ -41,6 +41,8 @@ class StatusAnswer(LocalAnswer):
     age_s: int
     connected: bool
     why_down: str = ""
+    route: str = ""
+    route_trouble: str = ""
     controller_unseen_s: int
     server_time: int = 0
     key_set: int

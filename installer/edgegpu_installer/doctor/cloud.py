@@ -98,11 +98,15 @@ def check_link(probe: BoxProbe) -> CheckResult:
         return skipped(f"{SERVICE} does not answer (see the check `agent`)")
     agent = side.agent
     problems = list(_down(side) if not agent.get("connected") else _up(agent))
-    return result_of(problems, ok=f"connected to {side.broker}", details=_refused(agent))
+    return result_of(problems, ok=f"connected to {agent.get('route') or side.broker}", details=_refused(agent))
 
 
 def _down(side: CloudProbe) -> Iterator[CheckProblem]:
     why = (side.agent or {}).get("why_down") or "no reason given"
+    if side.proxy:
+        words = f"sudo edgegpu install --cloud-proxy http://[USER:PASSWORD@]HOST:PORT  # or none; {_LOG}"
+        yield warning(f"not connected to {side.broker}: {why}", words)
+        return
     host, _, port = side.broker.rpartition(":")
     test = f"timeout 10 bash -c 'exec 3<>/dev/tcp/{host.strip('[]')}/{port}'"
     yield warning(
@@ -112,6 +116,8 @@ def _down(side: CloudProbe) -> Iterator[CheckProblem]:
 
 
 def _up(agent: Mapping[str, Any]) -> Iterator[CheckProblem]:
+    if agent.get("route_trouble"):
+        yield warning(str(agent["route_trouble"]), f"sudoedit {AGENT_YAML}  # cloud.proxy, cloud.broker")
     unseen_s = int(agent.get("controller_unseen_s") or 0)
     if unseen_s > _UNSEEN_S:
         words = "on the cloud: does `edgegpu-cloud serve` run?"

@@ -97,6 +97,8 @@ class CloudProbe:
     """Why the agent does not answer."""
     broker: str
     """The broker's address, HOST:PORT; empty before the enrolment."""
+    proxy: bool = False
+    """Whether agent.yaml names a proxy."""
 
 
 class Api(Protocol):

@@ -21,20 +21,21 @@ def agent_yaml(existing: str | None, options: InstallOptions) -> str | None:
     Raises:
         InstallError: the existing file is not a mapping of sections.
     """
-    chosen, proxy = options.limits_namespaces, options.proxy
-    if not options.cloud and chosen is None and proxy is None:
+    chosen = options.limits_namespaces
+    ways = {name: value for name, value in (("proxy", options.proxy), ("broker", options.broker)) if value is not None}
+    if not options.cloud and chosen is None and not ways:
         return None
     now = _read(existing)
     cloud = _section(now, "cloud")
     if not options.cloud and chosen is None and not cloud.get("url"):
-        return None  # a proxy, and no cloud to reach by it
+        return None  # a proxy or a broker, and no cloud to reach
     if options.cloud and cloud.get("url") != options.cloud:
         cloud.pop("ca_sha256", None)
     if options.cloud:
         cloud |= {"url": options.cloud, **({"ca_sha256": options.ca_sha256} if options.ca_sha256 else {})}
-    if proxy is not None:
-        cloud.pop("proxy", None)
-        cloud |= {"proxy": proxy} if proxy else {}
+    for name, value in ways.items():
+        cloud.pop(name, None)
+        cloud |= {name: value} if value else {}
     wanted = {"version": 1, **now, "cloud": cloud}
     if chosen is not None:
         wanted["limits"] = {**_section(now, "limits"), "namespaces": list(chosen)}

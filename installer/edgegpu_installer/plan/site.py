@@ -102,7 +102,9 @@ class InstallOptions:
     ca_sha256: str = ""
     """The SHA-256 of the cloud's own CA: 64 hexadecimal digits."""
     proxy: str | None = field(default=None, repr=False)
-    """The agent's proxy for HTTPS; empty for none. It may hold a password."""
+    """The agent's proxy; empty for none. It may hold a password."""
+    broker: str | None = None
+    """Where the agent finds the broker first, HOST:PORT; empty: where the cloud says."""
     join: str = field(default="", repr=False)
     limits_namespaces: tuple[str, ...] | None = None
     """The namespaces in which the cloud may change app limits; `*` is all but kube-system, empty is none."""

@@ -112,9 +112,15 @@ def _wrong(detail: ErrorDetails, location: tuple[str | int, ...], model: type[Ba
     what = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
     if detail["type"] == "model_type":
         what = "not a section"
-    value = "nothing" if detail["input"] is None else str(detail["input"])
+    value = "nothing" if detail["input"] is None else _without_sign_in(str(detail["input"]))
     shown = value if len(value) <= _MOST_VALUE else value[:_MOST_VALUE] + "…"
     return f"{shown!r} {_verb(what)}; give {wanted}"
+
+
+def _without_sign_in(value: str) -> str:
+    """Return a value without what stands before its last @: a proxy's user and password, which no log is to have."""
+    _, at, place = value.rpartition("@")
+    return f"[hidden]@{place}" if at else value
 
 
 def _verb(what: str) -> str:

@@ -173,6 +173,19 @@ def test_a_box_with_troubles_names_each_and_exits_1(box: Box) -> None:
         assert words in done.out, done.out
 
 
+def test_a_link_that_is_up_names_its_route_and_what_is_wrong_with_it(box: Box) -> None:
+    route = "mqtt:443 by the proxy http://proxy:3128"
+    box.stands()
+    box.answer = StatusAnswer(**HEALTHY, route=route)
+    box.serve()
+    done = box.run("agent", "status")
+    assert (done.code, f"connection   connected to {route}, last heard 3 s ago" in done.out) == (0, True), done
+    trouble = f"connected to {route}, which the settings name no more: what they name does not connect: x"
+    box.answer = StatusAnswer(**HEALTHY, route=route, route_trouble=trouble)
+    done = box.run("agent", "status")
+    assert (done.code, f"Problems\n  {trouble}\n" in done.out) == (1, True), done
+
+
 def test_a_controller_that_is_silent_is_told(box: Box) -> None:
     box.stands()
     box.answer = StatusAnswer(**{**HEALTHY, "controller_unseen_s": 3 * 86_400})

@@ -199,6 +199,21 @@ def test_a_checksum_that_is_not_the_clouds_is_put_right_where_the_remedy_says(me
     member.becomes("cloud", CheckLevel.OK)
 
 
+def test_a_proxy_that_refuses_and_a_route_that_is_named_no_more(member: Member) -> None:
+    box = member.box
+    box.write(AGENT_YAML, member.settings.replace("cloud:\n", "cloud:\n  proxy: http://edge:hunter22@127.0.0.1:9\n"))
+    why = "cannot reach mqtt:8883 by the proxy http://127.0.0.1:9: it does not take this user and password (407)"
+    with answering(box, connected=False, why_down=why):
+        remedy = "sudo edgegpu install --cloud-proxy http://[USER:PASSWORD@]HOST:PORT"
+        box.expect("link", CheckLevel.WARNING, why, remedy)
+        assert "hunter22" not in str(box.see("link"))
+    trouble = "connected to mqtt:8883 by the proxy http://127.0.0.1:8, which the settings name no more"
+    with answering(box, route="mqtt:8883 by the proxy http://127.0.0.1:8", route_trouble=trouble):
+        box.expect("link", CheckLevel.WARNING, trouble, f"sudoedit {AGENT_YAML}  # cloud.proxy, cloud.broker")
+    with answering(box, route="mqtt:443"):
+        assert "connected to mqtt:443" in str(box.see("link"))
+
+
 def test_a_link_that_is_down_comes_back_by_the_remedy(box: Box, tmp_path: Path) -> None:
     """Over a real broker. Its line finds out whether the broker can be reached, and restarts the agent only then."""
     with running(tmp_path) as cloud:

@@ -59,3 +59,35 @@ def test_version_and_cloud_are_needed(tmp_path: Path) -> None:
         ":1: version: missing; add 1, the version of this file's form",
         ":1: cloud: missing; add a section with the key url below it",
     ]
+
+
+@pytest.mark.parametrize(
+    "proxy", ["edge:hunter22@p:3128", "http://edge:hunter22@p:99999", "ftp://edge:hunt@er22@p", "http://edge:hunter22@"]
+)
+def test_a_wrong_proxy_is_named_without_its_password(tmp_path: Path, proxy: str) -> None:
+    path = tmp_path / "agent.yaml"
+    (problem,) = problems(path, f"version: 1\ncloud:\n  url: https://cloud\n  proxy: {proxy}\n")
+    assert "cloud.proxy: '[hidden]@" in problem
+    assert "is not a proxy's address; give the proxy" in problem
+    assert not {word for word in ("hunt", "edge:") if word in problem}
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("", None),
+        ("mqtt.example.com:443", ("mqtt.example.com", 443)),
+        ("10.0.0.1:8883", ("10.0.0.1", 8883)),
+        ("[fd00::1]:443", ("fd00::1", 443)),
+    ],
+)
+def test_an_address_of_the_broker_is_host_and_port(text: str, address: tuple[str, int] | None) -> None:
+    assert CloudSection(url="https://cloud", broker=text).broker_address == address
+
+
+@pytest.mark.parametrize(
+    "text", ["mqtt.example.com", ":443", "a:0", "a:65536", "a:x", "mqtt://a:1", "fd00::1:443", "a b:1"]
+)
+def test_what_is_no_address_of_a_broker_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not HOST:PORT"):
+        CloudSection(url="https://cloud", broker=text)

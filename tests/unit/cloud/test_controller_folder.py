@@ -4,8 +4,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from kits.cert import Authority
+from kits.enrol import office
 
 from edgegpu_base.process.tasks import Task, TaskGroup
+from edgegpu_cloud.enrolment.bootstrap import renew_expiring
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import BrokerConfig, CloudConfig, CloudLayout, dump, load
 from edgegpu_cloud.supervision import ended_by_itself
@@ -42,6 +45,10 @@ def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("version: 1\nbroker: {port: 1, host: h, port: 2}\n", "port is given twice"),
         ("version: 1\nnames: [999.1.1.1]\n", "names.0: .* not a host name"),
         ("version: 1\nbroker: {port: 8884}\n", "both 8884"),
+        ("version: 1\nbroker: {boxes_address: mqtt}\n", "line 2: broker.boxes_address: 'mqtt' is not HOST:PORT"),
+        ("version: 1\nbroker: {boxes_address: 'm:0'}\n", "broker.boxes_address: 'm:0' is not HOST:PORT"),
+        ("version: 1\nbroker: {boxes_address: 'a b:443'}\n", "broker.boxes_address: .*not a host name"),
+        ("version: 1\nbroker: {boxes_address: 'fd00::1:443'}\n", r"is not HOST:PORT, or \[HOST\]:PORT"),
         ("", "it is empty: write at least `version: 1`"),
     ],
 )
@@ -50,6 +57,28 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:
     path.write_text(text)
     with pytest.raises(CloudError, match=words):
         load(path)
+
+
+def test_boxes_are_told_the_brokers_own_address_or_another_one() -> None:
+    for text, told in (("", ("mq", 1)), ("m.example:443", ("m.example", 443)), ("[fd00::1]:443", ("fd00::1", 443))):
+        assert BrokerConfig(host="mq", port=1, boxes_address=text).for_boxes == told
+
+
+def test_a_certificate_that_lacks_a_name_is_made_anew_and_others_stay(tmp_path: Path) -> None:
+    here = office(tmp_path / "cloud", names=["cloud.example"])
+    layout, now_s = here.layout, here.clock()
+    assert renew_expiring(layout, here.config, now_s=now_s) == []
+    more = here.config.model_copy(update={"broker": BrokerConfig(boxes_address="mqtt.example:443")})
+    key = layout.key("broker").read_bytes()
+    assert renew_expiring(layout, more, now_s=now_s) == ["broker"]
+    assert renew_expiring(layout, more, now_s=now_s) == []
+    assert layout.key("broker").read_bytes() == key
+    assert renew_expiring(layout, here.config, now_s=now_s) == [], "a name too many is no harm"
+    names = more.model_copy(update={"names": ("cloud.example", "boxes.example", "10.0.0.1")})
+    assert renew_expiring(layout, names, now_s=now_s) == ["https", "broker"]
+    foreign = Authority("people").pair("https", hosts=["elsewhere"])
+    layout.cert("https").write_text(foreign.cert)
+    assert renew_expiring(layout, names, now_s=now_s) == [], "its owner's to renew"
 
 
 def test_a_missing_configuration_says_how_to_get_one(tmp_path: Path) -> None:

@@ -65,6 +65,16 @@ def test_the_proxy_is_set_kept_and_taken_away(tmp_path: Path) -> None:
     assert "proxy" not in yaml.safe_load(path.read_text())["cloud"]
 
 
+def test_the_brokers_address_is_set_kept_and_taken_away(tmp_path: Path) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text(written(None, InstallOptions(cloud=URL, broker="mqtt.example.com:443", proxy="http://p:1")))
+    assert settings.load(path).cloud.broker_address == ("mqtt.example.com", 443)
+    assert agent_yaml(path.read_text(), InstallOptions(cloud=URL)) == path.read_text(), "not named, it stays"
+    path.write_text(written(path.read_text(), InstallOptions(broker="")))
+    read = settings.load(path).cloud
+    assert (read.broker, read.proxy) == ("", "http://p:1")
+
+
 def test_a_proxy_to_nowhere_is_not_written() -> None:
     assert agent_yaml(None, InstallOptions(proxy="http://p:1")) is None
 

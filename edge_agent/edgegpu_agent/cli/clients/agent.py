@@ -147,6 +147,8 @@ def _of_agent(agent: dict[str, Any]) -> list[str]:
     found = []
     if not agent.get("connected"):
         found.append(f"not connected: {agent.get('why_down') or 'no reason given'}")
+    if agent.get("route_trouble"):
+        found.append(str(agent["route_trouble"]))
     unseen_s = int(agent.get("controller_unseen_s") or 0)
     if agent.get("connected") and unseen_s > _UNSEEN_S:
         found.append(

@@ -99,6 +99,7 @@ class BoxClients:
             agent=seen.agent,
             silence=seen.silence,
             broker=_broker(layout),
+            proxy=seen.config is not None and bool(seen.config.cloud.proxy),
         )
 
     def reach_cloud(self) -> None:

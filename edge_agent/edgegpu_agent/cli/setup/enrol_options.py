@@ -61,18 +61,20 @@ def app_limits(namespaces: Sequence[str]) -> AppLimitsAccount:
     return AppLimitsAccount(namespaces=tuple(namespaces), objects=_objects, lease=made_by_the_account)
 
 
-def with_cloud(
-    options: InstallOptions, url: str, *, ca_sha256: str, proxy: str, limits: list[str] | None
-) -> InstallOptions:
-    """Return the options with the cloud's address, the proxy, and the namespaces for app limits. Raises CliError."""
+def with_cloud(options: InstallOptions, url: str, *, ca_sha256: str, limits: list[str] | None) -> InstallOptions:
+    """Return the options with the cloud's address and the namespaces for app limits. Raises CliError."""
     cloud = cloud_of(url, ca_sha256)
     return replace(
         options,
         cloud=cloud.url,
         ca_sha256=cloud.ca_sha256,
-        proxy=_proxy(proxy),
         limits_namespaces=namespaces_of(limits),
     )
+
+
+def with_routes(options: InstallOptions, *, proxy: str, broker: str) -> InstallOptions:
+    """Return the options with the agent's proxy and the broker's address. Raises CliError."""
+    return replace(options, proxy=_proxy(proxy), broker=_broker(broker))
 
 
 def _proxy(word: str) -> str | None:
@@ -83,6 +85,16 @@ def _proxy(word: str) -> str | None:
         raise CliError(  # without the option's value: it may hold a password
             "cannot install with this proxy: it is not http://HOST:PORT",
             remedy="correct --cloud-proxy (--proxy of install.sh), or leave it out",
+        ) from error
+
+
+def _broker(word: str) -> str | None:
+    """Return the address of `--cloud-broker`; None (empty option): keep the present one, "" (`none`): remove it."""
+    try:
+        return "" if word == "none" else CloudSection(url="https://x", broker=word).broker or None
+    except ValueError as error:
+        raise CliError(
+            f"cannot install with --cloud-broker {word}: it is not HOST:PORT", remedy="correct it, or leave it out"
         ) from error
 
 

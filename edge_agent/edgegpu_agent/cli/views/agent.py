@@ -46,7 +46,9 @@ def _identity(identity: Mapping[str, Any], now_s: float) -> Iterator[str]:
 def _agent(agent: Mapping[str, Any]) -> Iterator[str]:
     up = bool(agent.get("connected"))
     heard = f"last heard {duration(int(agent.get('controller_unseen_s') or 0))} ago"
-    yield _fact("connection", f"connected, {heard}" if up else f"not connected: {agent.get('why_down')}; {heard}")
+    route = f" to {agent['route']}" if agent.get("route") else ""
+    words = f"connected{route}" if up else f"not connected: {agent.get('why_down')}"
+    yield _fact("connection", f"{words}{',' if up else ';'} {heard}")
     observed, applied, wanted = (int(agent.get(f"{name}_rev") or 0) for name in ("observed", "applied", "wanted"))
     last = max(observed, wanted)
     if not last:
