@@ -1,7 +1,9 @@
 """The CDI spec, by which containerd brings each card into a container without an NVIDIA toolkit on the machine."""
 
 import json
+import os
 import platform
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,8 +55,10 @@ def build_spec(
 ) -> dict[str, Any]:
     """Return the CDI spec: one device for each card, and the edits that all of them need.
 
-    Device nodes are named by path alone, since their numbers change from boot to boot. Libraries go into both usual
-    folders under file name and SONAME, because images differ and no loader cache is rebuilt in the container.
+    Device nodes are named with their numbers of this moment: containerd looks up a missing number once and keeps it as
+    long as the file stays as it is, also when a reloaded driver has other numbers (`fillMissingInfo` in CDI's Go
+    library, which writes into the cached spec). Libraries go into both usual folders under file name and SONAME, because
+    images differ and no loader cache is rebuilt in the container.
 
     Args:
         cards: the cards, at least one.
@@ -109,10 +113,18 @@ def _device_name(uuid: str) -> str:
     return uuid.replace("/", "_")
 
 
-def _node(root: Path, name: str) -> dict[str, str]:
-    node = {"path": f"/dev/{name}", "permissions": "rw"}
+def _node(root: Path, name: str) -> dict[str, Any]:
+    """Return a device node for the spec; without numbers where there is none, which containerd reports then."""
+    node: dict[str, Any] = {"path": f"/dev/{name}", "permissions": "rw"}
+    path = root / "dev" / name
     if root != Path("/"):
-        node["hostPath"] = str(root / "dev" / name)
+        node["hostPath"] = str(path)
+    try:
+        state = path.lstat()
+    except OSError:
+        return node
+    if stat.S_ISCHR(state.st_mode):
+        node |= {"type": "c", "major": os.major(state.st_rdev), "minor": os.minor(state.st_rdev)}
     return node
 
 
