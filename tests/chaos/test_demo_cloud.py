@@ -173,14 +173,15 @@ def test_the_scenarios_play_in_the_console_step_by_step() -> None:
         listed = json.loads(controller.ask("boxes", "--json").text)
         seen.append({one["name"]: one["capacity"]["units"] for one in listed if one["online"]})
 
-    show_fleet(shown.say, shown.pace, mosquitto=find_mosquitto(), play=play)
+    show_fleet(shown.say, shown.pace, mosquitto=find_mosquitto(), play=play, many=2)
     text = "\n".join(shown.lines)
     assert outcome.failures == [], text
     assert [(row.scenario, row.units) for row in outcome.rows] == [
         *(("three-services", units) for units in (50, 40, 1, 10, 1)),
         *(("two-cards", units) for units in (4, 20, 20, 8, 8, 8, 12)),
     ]
-    assert seen == [{"hall-1": 94, "hall-2": 58, "yard-1": 32}], "the console has the boxes that the scenarios play on"
+    simple = {"press-line01-001": 58, "dock-line01-002": 32}
+    assert seen == [{"hall-1": 94, "hall-2": 58, "yard-1": 32, **simple}], "the boxes of the scenarios, and two simple"
     links, first, over = (shown.at(one) for one in ("The console is up", "three-services, on hall-1", "The scenarios"))
     assert links < first < over, text
 

@@ -22,6 +22,13 @@ ConsoleOption = Annotated[
 ]
 ScenariosOption = Annotated[bool, typer.Option("--scenarios/--no-scenarios", help="Run the scenarios.")]
 
+BoxesOption = Annotated[
+    int,
+    typer.Option(
+        "--boxes", min=0, max=5_000, help="So many simpler boxes join too: no agent, no plugin; they report and obey."
+    ),
+]
+
 
 @app.command()
 def main(
@@ -32,6 +39,7 @@ def main(
     cloud: CloudOption = True,
     console: ConsoleOption = None,
     scenarios: ScenariosOption = True,
+    boxes: BoxesOption = 0,
 ) -> None:
     """Place services on simulated cards, show a box with its cloud, and check every placement.
 
@@ -54,7 +62,7 @@ def main(
             say_line("no terminal here, so nothing is shown: --console starts the console all the same")
     shown = Scenarios(out=out, policy=policy, cloud=cloud) if scenarios else None
     if console:
-        stay(shown, policy=policy)
+        stay(shown, policy=policy, many=boxes)
     elif shown is not None:
         run_demo(shown.run, policy=policy, out=out, as_json=json)
 

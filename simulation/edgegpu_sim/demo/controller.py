@@ -67,6 +67,16 @@ class DemoController:
         self._console_port = console_port
         self._ports = {name: free_port() for name in ("broker", "controllers", "https")}
 
+    @property
+    def folder(self) -> Path:
+        """The controller's folder."""
+        return self._folder
+
+    @property
+    def broker_port(self) -> int:
+        """The port on which boxes connect."""
+        return self._ports["broker"]
+
     def start(self) -> None:
         """Make a controller, and start its broker and the controller.
 

@@ -20,6 +20,7 @@ from edgegpu_sim.demo.acts import ConsoleBox
 from edgegpu_sim.demo.box import DemoBox, box
 from edgegpu_sim.demo.controller import DemoController
 from edgegpu_sim.demo.embedded import EmbeddedBed, embedded
+from edgegpu_sim.demo.many import start_many
 from edgegpu_sim.demo.processes import Processes
 from edgegpu_sim.ports import answers, free_port
 
@@ -107,6 +108,7 @@ def show_fleet(
     boxes: Sequence[ShownBox] = BOXES,
     play: Play | None = None,
     policy: str = "first-fit",
+    many: int = 0,
 ) -> None:
     """Start the fleet with its console, say how to sign in, and keep it until the end; then end all of it.
 
@@ -119,6 +121,7 @@ def show_fleet(
         boxes: the boxes.
         play: plays the scenarios; None: the boxes have their services at once.
         policy: the placement policy of the boxes.
+        many: so many simpler boxes join too.
 
     Raises:
         DemoError: a part does not start.
@@ -133,6 +136,8 @@ def show_fleet(
         opened = stack.enter_context(_Beside(len(boxes)))
         beds = [opened.begin(partial(_bed, shown, policy)) for shown in boxes]
         _say_how(say, controller, port)
+        if many:
+            start_many(many, controller, processes, folder / "many", say)
         joining = [
             opened.begin(partial(_join, shown, bed, controller, say, deploys=play is None))
             for shown, bed in zip(boxes, beds, strict=True)

@@ -56,8 +56,14 @@ def say_line(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def stay(scenarios: Scenarios | None, *, policy: str) -> None:
-    """Start the fleet and its console, play the scenarios there, and keep it up until Ctrl-C, or SIGTERM."""
+def stay(scenarios: Scenarios | None, *, policy: str, many: int = 0) -> None:
+    """Start the fleet and its console, play the scenarios there, and keep it up until Ctrl-C, or SIGTERM.
+
+    Args:
+        scenarios: None: none play.
+        policy: the placement policy of the boxes.
+        many: so many simpler boxes join too.
+    """
     from edgegpu_agent.demo.model import DemoError  # noqa: PLC0415
     from edgegpu_agent.demo.run import DemoOutcome  # noqa: PLC0415
     from edgegpu_core.placement import parse_policy  # noqa: PLC0415
@@ -72,7 +78,7 @@ def stay(scenarios: Scenarios | None, *, policy: str) -> None:
         try:
             parse_policy(policy)
             with contextlib.suppress(KeyboardInterrupt):
-                show_fleet(say_line, Pace(), mosquitto=mosquitto, play=play, policy=policy)
+                show_fleet(say_line, Pace(), mosquitto=mosquitto, play=play, policy=policy, many=many)
         except (DemoError, ValueError) as error:
             raise CliError(str(error)) from error
         if outcome.failures:
