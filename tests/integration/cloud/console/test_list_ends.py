@@ -110,3 +110,17 @@ def test_the_api_says_the_end_of_the_boxes_of_an_operation(site: ConsoleSite) ->
     last = site.operations().boxes(id_, limit=2, after=first.next)
     assert (len(first.boxes), len(last.boxes), last.next) == (2, 2, "")
     assert site.operations().boxes(id_, limit=2, after="9" * 16).next == ""
+
+
+def test_a_preview_says_how_many_boxes_are_not_judged(site: ConsoleSite) -> None:
+    boxes(site, 23)
+    query = "kind=limits&which=all&app=default/asr&container=main&memory=4&filled=yes"
+    page = site.client("anna").get(f"/operations/new?{query}").text
+    assert "the first 20 boxes by name, by their last reports. 3 are not judged." in page
+
+
+def test_no_alert_does_not_mean_that_all_boxes_are_well(site: ConsoleSite) -> None:
+    boxes(site, 1)
+    page = site.client("anna").get("/alerts").text
+    assert "Nothing fires." in page
+    assert "all boxes are well" not in page
