@@ -21,7 +21,7 @@ from edgegpu_sim.demo.acts import play_in_console
 from edgegpu_sim.demo.cloud import play_cloud
 from edgegpu_sim.demo.controller import find_mosquitto, missing
 from edgegpu_sim.demo.embedded import embedded
-from edgegpu_sim.demo.fleet import BOXES, Pace, show_fleet
+from edgegpu_sim.demo.fleet import BOXES, ScenarioPace, show_fleet
 from edgegpu_sim.demo.processes import Processes
 from edgegpu_sim.demo.standin import StandInServer
 from edgegpu_sim.ports import answers, free_port
@@ -137,7 +137,7 @@ class Shown:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.pace = Pace(sign_in_s=0, step_s=0)
+        self.pace = ScenarioPace(sign_in_s=0, step_s=0)
 
     def say(self, text: str) -> None:
         self.lines.append(text)

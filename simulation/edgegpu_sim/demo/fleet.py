@@ -70,7 +70,7 @@ Play = Callable[[Sequence[ConsoleBox], DemoController, Say], None]
 
 
 @dataclass(slots=True)
-class Pace:
+class ScenarioPace:
     """The pace of the scenarios while people look: they begin once somebody has signed in, and pause at each step."""
 
     sign_in_s: float = SIGN_IN_S
@@ -102,7 +102,7 @@ class Pace:
 
 def show_fleet(
     say: Say,
-    pace: Pace,
+    pace: ScenarioPace,
     *,
     mosquitto: str | None,
     boxes: Sequence[ShownBox] = BOXES,
@@ -203,7 +203,7 @@ def _play(
     there: Sequence[ConsoleBox],
     boxes: Sequence[ShownBox],
     controller: DemoController,
-    pace: Pace,
+    pace: ScenarioPace,
     say: Say,
 ) -> None:
     """Play the scenarios, step by step, and leave the boxes with their services."""
@@ -220,7 +220,7 @@ def _play(
 
 
 def _quiet(_: str) -> None:
-    """Show nothing."""
+    """Take a line for people and show it to nobody."""
 
 
 def _deploy(bed: EmbeddedBed, shown: ShownBox) -> None:

@@ -68,7 +68,7 @@ def stay(scenarios: Scenarios | None, *, policy: str, many: int = 0) -> None:
     from edgegpu_agent.demo.run import DemoOutcome  # noqa: PLC0415
     from edgegpu_core.placement import parse_policy  # noqa: PLC0415
     from edgegpu_sim.demo.controller import find_mosquitto, missing  # noqa: PLC0415
-    from edgegpu_sim.demo.fleet import Pace, show_fleet  # noqa: PLC0415
+    from edgegpu_sim.demo.fleet import ScenarioPace, show_fleet  # noqa: PLC0415
 
     mosquitto, outcome = find_mosquitto(), DemoOutcome()
     play = None if scenarios is None else partial(scenarios.play, outcome)
@@ -78,7 +78,7 @@ def stay(scenarios: Scenarios | None, *, policy: str, many: int = 0) -> None:
         try:
             parse_policy(policy)
             with contextlib.suppress(KeyboardInterrupt):
-                show_fleet(say_line, Pace(), mosquitto=mosquitto, play=play, policy=policy, many=many)
+                show_fleet(say_line, ScenarioPace(), mosquitto=mosquitto, play=play, policy=policy, many=many)
         except (DemoError, ValueError) as error:
             raise CliError(str(error)) from error
         if outcome.failures:

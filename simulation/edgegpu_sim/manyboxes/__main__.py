@@ -71,7 +71,7 @@ class Totals:
     why: str = ""
 
 
-class Fleet:
+class ManyBoxes:
     """All boxes, and what each is to do next."""
 
     def __init__(
@@ -321,7 +321,7 @@ def main() -> None:
     if most < len(devices) + 100:
         sys.exit(f"{len(devices)} boxes need as many descriptors: the limit is {most} (ulimit -Hn)")
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    Fleet(
+    ManyBoxes(
         chosen.host, chosen.port, ca=chosen.ca, folder=chosen.folder, devices=devices, profile=PROFILES[chosen.profile]
     ).run()
 
