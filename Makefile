@@ -49,8 +49,8 @@ limiter: venv ## build the limiter's two libraries (plugin/limiter) into build/l
 	@tools/setup toolchain
 	@flock $(BUILD)/limiter.lock $(MAKE) -s -C plugin/limiter
 
-demo: cc venv simdriver ## run the scenarios on simulated cards, then a console until Ctrl-C (ONCE=1: without; DEMO_ARGS="--policy spread")
-	@$(PY) -m edgegpu_sim.demo --out build/demo.json $(if $(ONCE),--no-console) $(DEMO_ARGS)
+demo: cc venv simdriver ## a console with simulated boxes until Ctrl-C, the scenarios play in it (ONCE=1: without; BOXES=300: more boxes; DEMO_ARGS=--help)
+	@$(PY) -m edgegpu_sim.demo --out build/demo.json $(if $(ONCE),--no-console) $(if $(BOXES),--boxes $(BOXES)) $(DEMO_ARGS)
 
 # What make cloud runs is ignored, and not only deselected: else each process reads those 1 900 tests first. Nor does
 # each load schemathesis, which make cloud alone uses and pytest would import by itself.

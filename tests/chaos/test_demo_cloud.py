@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_agent.demo.model import DemoError
-from edgegpu_agent.demo.plan import CARD_24G_MIB, FIELD_FILLING
+from edgegpu_agent.demo.model import DemoError, DemoService
+from edgegpu_agent.demo.plan import CARD_8G_MIB, CARD_24G_MIB, FIELD_FILLING
+from edgegpu_agent.demo.run import DemoOutcome
 from edgegpu_agent.demo.stage import DemoStage
+from edgegpu_sim.demo.acts import play_in_console
 from edgegpu_sim.demo.cloud import play_cloud
 from edgegpu_sim.demo.controller import find_mosquitto, missing
 from edgegpu_sim.demo.embedded import embedded
-from edgegpu_sim.demo.fleet import BOXES, show_fleet
+from edgegpu_sim.demo.fleet import BOXES, ScenarioPace, show_fleet
 from edgegpu_sim.demo.processes import Processes
 from edgegpu_sim.demo.standin import StandInServer
 from edgegpu_sim.ports import answers, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from edgegpu_agent.demo.run import Say
+    from edgegpu_sim.demo.acts import ConsoleBox
+    from edgegpu_sim.demo.controller import DemoController
 
 SET = "edgegpu-cloud limits set box-1 baetyl-edge/counter --container main --memory {} --core 1 --wait"
 OFF = "edgegpu-cloud uninstall box-1 --wait"
@@ -126,20 +132,73 @@ def call(*command: str | Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+class Shown:
+    """What the demo has said, with the pace that ends it at the last line."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.pace = ScenarioPace(sign_in_s=0, step_s=0)
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+        if text.strip().startswith("Ctrl-C"):
+            self.pace.ended.set()
+
+    def at(self, beginning: str) -> int:
+        """Return the place of the first line that begins so."""
+        return next(place for place, line in enumerate(self.lines) if line.strip().startswith(beginning))
+
+
 @pytest.mark.chaos
 @pytest.mark.usefixtures("simdriver_build")
 def test_the_console_is_up_with_its_boxes_until_the_end_and_nothing_is_left() -> None:
-    said: list[str] = []
-    ended = threading.Event()
-
-    def say(text: str) -> None:
-        said.append(text)
-        if text.startswith("Ctrl-C"):
-            ended.set()
-
-    show_fleet(say, ended, mosquitto=find_mosquitto(), boxes=BOXES[1:2])
-    text = "\n".join(said)
+    shown = Shown()
+    show_fleet(shown.say, shown.pace, mosquitto=find_mosquitto(), boxes=BOXES[1:2])
+    text = "\n".join(shown.lines)
     link = re.search(r"(https://127\.0\.0\.1:(\d+))/link\?code=\S+", text)
     assert link is not None, text
     assert "hall-2  2 cards, 3 services" in text
     assert not answers(int(link[2]))
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("simdriver_build")
+def test_the_scenarios_play_in_the_console_step_by_step() -> None:
+    shown, outcome = Shown(), DemoOutcome()
+    seen: list[dict[str, int]] = []
+
+    def play(boxes: Sequence[ConsoleBox], controller: DemoController, say: Say) -> None:
+        play_in_console(outcome, boxes, controller, with_cloud=False, say=say)
+        listed = json.loads(controller.ask("boxes", "--json").text)
+        seen.append({one["name"]: one["capacity"]["units"] for one in listed if one["online"]})
+
+    show_fleet(shown.say, shown.pace, mosquitto=find_mosquitto(), play=play, many=2)
+    text = "\n".join(shown.lines)
+    assert outcome.failures == [], text
+    assert [(row.scenario, row.units) for row in outcome.rows] == [
+        *(("three-services", units) for units in (50, 40, 1, 10, 1)),
+        *(("two-cards", units) for units in (4, 20, 20, 8, 8, 8, 12)),
+    ]
+    simple = {"press-line01-001": 58, "dock-line01-002": 32}
+    assert seen == [{"hall-1": 94, "hall-2": 58, "yard-1": 32, **simple}], "the boxes of the scenarios, and two simple"
+    links, first, over = (shown.at(one) for one in ("The console is up", "three-services, on hall-1", "The scenarios"))
+    assert links < first < over, text
+
+
+@pytest.mark.usefixtures("simdriver_build")
+def test_the_cards_of_a_demos_box_move(short_tmp: Path) -> None:
+    with embedded((CARD_8G_MIB,), policy="first-fit") as bed, Processes(short_tmp, {}) as processes:
+        bed.apply(bed.manifest(DemoService("counter", 20)))
+        words = ("--driver", bed.driver, "--socket", bed.socket, "--step", "0.2", "--hurry", "60")
+        processes.start("load", [sys.executable, "-m", "edgegpu_sim.demo.workload", *words])
+        seen: set[str] = set()
+        query = ("--query-gpu=utilization.gpu,memory.used,temperature.gpu", "--format=csv,noheader,nounits")
+        env = {"LD_LIBRARY_PATH": str(bed.driver / "usr/lib/x86_64-linux-gnu")}
+
+        def moved() -> bool:
+            seen.add(processes.call([bed.driver / "usr/bin/nvidia-smi", *query], env).text)
+            columns = zip(*(line.split(",") for line in seen), strict=True)
+            return all(len(set(column)) > 3 for column in columns)
+
+        processes.wait("load", moved, what="utilisation, memory and temperature to move", timeout_s=60)

@@ -3,6 +3,7 @@
 import importlib.metadata
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from edgegpu_base.process.tasks import Task, TaskGroup
@@ -13,7 +14,8 @@ from edgegpu_cloud.console.live import ChangeWatcher, StoreChanges
 from edgegpu_cloud.console.metrics import ConsoleMetrics
 from edgegpu_cloud.console.people_visitors import PeopleVisitors
 from edgegpu_cloud.console.web import ConsoleParts, make_console
-from edgegpu_cloud.enrolment.install_lines import enrolment_address
+from edgegpu_cloud.controller.status import no_bundle
+from edgegpu_cloud.enrolment.install_lines import EnrolmentAddress, enrolment_address, line_problems
 from edgegpu_cloud.enrolment.manager import EnrolmentManager
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.history.evidence import EvidenceService
@@ -31,6 +33,12 @@ from edgegpu_cloud.tables_watch import TablesWatch
 def check_store(store: ControllerStore) -> None:
     """Read something of the store."""
     store.changed_boxes(None)
+
+
+def _enrolment_address(layout: CloudLayout, config: CloudConfig) -> EnrolmentAddress:
+    """Return where boxes enrol, and what is wrong there now; whether there is a bundle its own process knows."""
+    address = enrolment_address(layout, url_of(config))
+    return replace(address, problems=line_problems(address.url, has_bundle=not no_bundle(layout)))
 
 
 class ConsoleApp:
@@ -88,7 +96,7 @@ class ConsoleApp:
             operations=lambda visitor: Operations(store, clock=clock, access=visitor.access),
             metrics=ConsoleMetrics(FleetCounter(store, clock=clock), sources=sources),
             repeated=IdempotentRequests(store, clock=clock),
-            enrolment_address=lambda: enrolment_address(layout, url_of(config)),
+            enrolment_address=partial(_enrolment_address, layout, config),
             people=people,
             visitors=visitors,
             api_tokens=visitors.of_api_token,

@@ -1,6 +1,9 @@
 """The lines that a person pastes on a box: what installs edgegpu and enrols the box, and what takes it off again."""
 
+import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -20,11 +23,13 @@ class EnrolmentAddress:
     """Where boxes enrol, and what they pin.
 
     `ca_sha256` is the SHA-256 of the authority's file, `pin` that of the HTTPS server's public key for curl.
+    `problems` say why a line with this address works on no box, or not on other machines.
     """
 
     url: str
     ca_sha256: str
     pin: str
+    problems: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,40 @@ def enrolment_address(layout: CloudLayout, url: str) -> EnrolmentAddress:
         text = phrase("cannot use %(path)s: its key is not one of an elliptic curve", path=path)
         raise CloudError(text, remedy=phrase("restore it from a backup"))
     return EnrolmentAddress(url=url, ca_sha256=file_sha256(read_file(layout.ca_cert("servers"))), pin=pin(public))
+
+
+def line_problems(url: str, *, has_bundle: bool) -> Sequence[str]:
+    """Return why the lines of a controller cannot install a box; empty where nothing is known against them.
+
+    Args:
+        url: by which boxes reach the controller.
+        has_bundle: whether the controller offers what boxes are installed from.
+    """
+    found = list[str]()
+    if not has_bundle:
+        found.append(
+            phrase(
+                "No box can be installed from here: the controller has no bundle. `make bundle` makes one, and "
+                "`edgegpu-cloud serve --bundle FOLDER` offers it"
+            )
+        )
+    host = urlsplit(url).hostname or ""
+    if _is_loopback(host):
+        found.append(
+            phrase(
+                "Other machines do not reach this controller: %(host)s is its own machine alone. Set `https.url` in "
+                "controller.yaml to an address that boxes reach",
+                host=host,
+            )
+        )
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def enrol_line(at: EnrolmentAddress, new: NewToken) -> EnrolLine:

@@ -62,10 +62,16 @@ class Refusal(StrEnum):
 
 
 def add_audit(connection: Connection, *entries: AuditEntry) -> None:
-    """Store what persons changed; tables of any version take it: the audit's columns are those of edgegpu 0.1.0."""
+    """Store what persons changed; tables of any version take it, unless it is a part of a change of many boxes.
+
+    The audit's columns are those of edgegpu 0.1.0, and one of such parts, which `migrate` does not write.
+    """
     rows = [values_of(one) for one in entries]
+    has_parts = any(PART_OF in one.detail for one in entries)
     for row in rows:
         del row["number"]
+        if has_parts:
+            row[PART_OF] = row["detail"].get(PART_OF)
     connection.execute(insert(_AUDIT), rows)
 
 
@@ -297,8 +303,12 @@ class NoteTable:
         query = select(_AUDIT).where(*_audited_as(_AUDIT, where, scope))
         if where.before:
             query = query.where(c.number < where.before)
+        has_time = bool(where.since_s or where.until_s)
+        if has_time:
+            query = query.where(*_numbers_within(where))
         if where.whole:
-            alone = c.detail[PART_OF].as_string().is_(None)
+            # A plain column is looked up by its index, which has the entries of all time.
+            alone = func.coalesce(c.part_of, "") == "" if has_time else c.part_of.is_(None)
             query = query.where(alone | c.number.in_(_begun_before(where, scope)) if where.since_s else alone)
         rows = self._connection.execute(query.order_by(c.number.desc()).limit(limit)).mappings().all()
         return [record_of(AuditEntry, row) for row in rows]
@@ -328,7 +338,21 @@ def _audited_as(entries: FromClause, where: AuditFilter, scope: Sequence[LabelTe
     if where.app:
         yield _concerns_app(c.detail, where.app)
     if where.part_of:
-        yield c.detail[PART_OF].as_string() == where.part_of
+        yield c.part_of == where.part_of
+
+
+def _numbers_within(where: AuditFilter) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions that numbers lie between those of the time asked for: the page is then read by number.
+
+    With `+ 0` a database looks the numbers up by time, and does not walk through them until one is of that time.
+    """
+    within = _AUDIT.alias("within")
+    times = [within.c.at_s >= where.since_s] if where.since_s else []
+    times += [within.c.at_s < where.until_s] if where.until_s else []
+    if where.since_s:
+        yield _AUDIT.c.number >= select(func.min(within.c.number + 0)).where(*times).scalar_subquery()
+    if where.until_s:
+        yield _AUDIT.c.number <= select(func.max(within.c.number + 0)).where(*times).scalar_subquery()
 
 
 def _begun_before(where: AuditFilter, scope: Sequence[LabelTerm]) -> Select[tuple[int]]:
@@ -342,9 +366,9 @@ def _begun_before(where: AuditFilter, scope: Sequence[LabelTerm]) -> Select[tupl
     shown = select(func.coalesce(id_, "")).where(
         begun.c.what.in_((_OPERATION, _ROLLOUT)), begun.c.at_s >= where.since_s
     )
-    part_of = parts.c.detail[PART_OF].as_string()
+    part_of = func.coalesce(parts.c.part_of, "")  # as in `audit_page`
     newest = select(func.max(parts.c.number)).where(*_audited_as(parts, where, scope))
-    return newest.where(part_of.is_not(None), part_of.not_in(shown)).group_by(part_of)
+    return newest.where(part_of != "", part_of.not_in(shown)).group_by(part_of)
 
 
 def _concerns_app(detail: ColumnElement[Json], app: str) -> ColumnElement[bool]:

@@ -273,9 +273,15 @@ class AuditRow(TableRow):
     """A change by a person: who, when, what."""
 
     __tablename__ = "audit"
+    __table_args__ = (
+        Index("audit_by_part", "part_of", "number"),
+        Index("audit_by_time", "at_s", "part_of", "number"),
+    )
     number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
     at_s: Mapped[float]
     by: Mapped[str] = mapped_column(index=True)
     what: Mapped[str] = mapped_column(String(64), index=True)
     device: Mapped[str] = mapped_column(String(16), index=True)
     detail: Mapped[Json]
+    part_of: Mapped[str | None] = mapped_column(String(64))
+    """The change of many boxes that this entry is a part of, as `detail` has it: for the index."""

@@ -117,12 +117,13 @@ def run_demo(
         except KeyboardInterrupt:
             typer.echo("\nedgegpu: interrupted; everything is taken down", err=True)
             raise typer.Exit(_INTERRUPTED) from None
-        _report(outcome, out, as_json=as_json)
+        report_outcome(outcome, out, as_json=as_json)
         if outcome.failures:
             raise typer.Exit(EXIT_WRONG)
 
 
-def _report(outcome: "DemoOutcome", out: Path | None, *, as_json: bool) -> None:
+def report_outcome(outcome: "DemoOutcome", out: Path | None, *, as_json: bool) -> None:
+    """Print the rows of a demo, its failures and what was left out; `out` is the file that has the rows."""
     if as_json:
         ok, pods = not outcome.failures, [row.document() for row in outcome.rows]
         failures = {"failures": outcome.failures, "skipped": outcome.skipped}

@@ -1,18 +1,13 @@
 """`make demo`: the scenarios on simulated cards, and a box with its cloud."""
 
-import contextlib
 import os
-import sys
-import threading
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from edgegpu_agent.cli.common import JsonOption
-from edgegpu_agent.cli.demo import OutOption, PolicyOption, ended_by_signals, run_demo
-
-if TYPE_CHECKING:
-    from edgegpu_agent.demo.run import DemoOutcome, Say
+from edgegpu_agent.cli.demo import OutOption, PolicyOption, run_demo
+from edgegpu_sim.demo.staying import Scenarios, say_line, stay
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 CloudOption = Annotated[bool, typer.Option("--cloud/--no-cloud", help="Show the box in a cloud as well.")]
@@ -20,9 +15,19 @@ CloudOption = Annotated[bool, typer.Option("--cloud/--no-cloud", help="Show the 
 
 ConsoleOption = Annotated[
     bool | None,
-    typer.Option("--console/--no-console", help="Leave a console with three boxes up.  [default: on a terminal]"),
+    typer.Option(
+        "--console/--no-console",
+        help="Play the scenarios in a console with three boxes, and leave it up.  [default: for a terminal]",
+    ),
 ]
 ScenariosOption = Annotated[bool, typer.Option("--scenarios/--no-scenarios", help="Run the scenarios.")]
+
+BoxesOption = Annotated[
+    int,
+    typer.Option(
+        "--boxes", min=0, max=5_000, help="So many simpler boxes join too: no agent, no plugin; they report and obey."
+    ),
+]
 
 
 @app.command()
@@ -34,6 +39,7 @@ def main(
     cloud: CloudOption = True,
     console: ConsoleOption = None,
     scenarios: ScenariosOption = True,
+    boxes: BoxesOption = 0,
 ) -> None:
     """Place services on simulated cards, show a box with its cloud, and check every placement.
 
@@ -45,40 +51,20 @@ def main(
     (pip install 'SOURCE[cloud]') and mosquitto, or amqtt in its place. Each command that asks for something of an app
     has a row: what became of the app's pod, "phase" Rejected where nothing was changed.
 
-    On a terminal the demo then starts three boxes with different cards in one cloud, and leaves the web console up
-    until Ctrl-C: both scenarios can be played there by hand.
+    For a terminal the demo starts three boxes with different cards in one cloud, prints the link of its web console,
+    and plays the scenarios there, once somebody has signed in. The console stays up until Ctrl-C: both scenarios can be
+    played there by hand. Its output may go elsewhere (`make demo | tee log`): input, output or errors on a terminal do.
     """
-
-    def run(outcome: "DemoOutcome", say: "Say") -> None:
-        from edgegpu_sim.demo.acts import run_simulated  # noqa: PLC0415  (grpc, which reads its environment as it comes)
-
-        run_simulated(outcome, policy=policy, with_cloud=cloud, say=say)
-
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # hides its notes on closed connections
-    if scenarios:
-        run_demo(run, policy=policy, out=out, as_json=json)
     if console is None:
-        console = not json and sys.stdin.isatty() and sys.stdout.isatty()
+        console = not json and any(os.isatty(number) for number in (0, 1, 2))
+        if not console and not scenarios and not json:
+            say_line("no terminal here, so nothing is shown: --console starts the console all the same")
+    shown = Scenarios(out=out, policy=policy, cloud=cloud) if scenarios else None
     if console:
-        _stay()
-
-
-def _stay() -> None:
-    """Keep the fleet and its console up until Ctrl-C, or SIGTERM."""
-    from edgegpu_agent.cli.common import CliError, reporting  # noqa: PLC0415
-    from edgegpu_agent.demo.model import DemoError  # noqa: PLC0415
-    from edgegpu_sim.demo.controller import find_mosquitto, missing  # noqa: PLC0415
-    from edgegpu_sim.demo.fleet import show_fleet  # noqa: PLC0415
-
-    mosquitto = find_mosquitto()
-    with reporting(as_json=False), ended_by_signals():
-        if lacking := missing(mosquitto=mosquitto):
-            raise CliError(f"cannot show the console: {lacking}")
-        try:
-            with contextlib.suppress(KeyboardInterrupt):
-                show_fleet(typer.echo, threading.Event(), mosquitto=mosquitto)
-        except DemoError as error:
-            raise CliError(str(error)) from error
+        stay(shown, policy=policy, many=boxes)
+    elif shown is not None:
+        run_demo(shown.run, policy=policy, out=out, as_json=json)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The acts of the simulated demo, each on an embedded cluster of its own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgegpu_agent.demo.model import DemoError
@@ -16,11 +17,13 @@ from edgegpu_agent.demo.plan import (
 )
 from edgegpu_agent.demo.run import DemoOutcome, Say, make_stage, record_failure, run_scenario, say_cards
 from edgegpu_agent.demo.scenarios import THREE_SERVICES, TWO_CARDS
-from edgegpu_sim.demo.cloud import play_cloud
-from edgegpu_sim.demo.controller import find_mosquitto, missing
-from edgegpu_sim.demo.embedded import embedded
+from edgegpu_sim.demo.box import DemoBox
+from edgegpu_sim.demo.cloud import CloudScenario, play_cloud
+from edgegpu_sim.demo.controller import DemoController, find_mosquitto, missing
+from edgegpu_sim.demo.embedded import EmbeddedBed, embedded
 
 CLOUD = "cloud"
+_CLOUD_TITLE = "a box and its cloud; an app's limits refused and set; sharing off and on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,42 @@ _ACTS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleBox:
+    """A box of the console, which belongs to its cloud: where an act is played while people look."""
+
+    bed: EmbeddedBed
+    box: DemoBox
+
+
+def play_in_console(
+    outcome: DemoOutcome, boxes: Sequence[ConsoleBox], controller: DemoController, *, with_cloud: bool, say: Say
+) -> None:
+    """Run every act on the box of a console that has its cards; an act that cannot continue is a failure.
+
+    Args:
+        outcome: gets the rows and failures.
+        boxes: by act; the cloud's act is played on the first.
+        controller: of the boxes.
+        with_cloud: whether the cloud's act is played too.
+        say: takes lines for people.
+    """
+    for act, there in zip(_ACTS, boxes, strict=True):
+        say(f"\n{act.scenario}, on {there.bed.node}: {act.title}")
+        try:
+            run_scenario(make_stage(there.bed, act.scenario, outcome, say), act.amounts)
+        except DemoError as error:
+            record_failure(outcome, act.scenario, error, say)
+    if with_cloud:
+        there = boxes[0]
+        say(f"\n{CLOUD}, on {there.bed.node}: {_CLOUD_TITLE}")
+        stage = make_stage(there.bed, CLOUD, outcome, say)
+        try:
+            CloudScenario(there.bed, stage, controller, there.box, say).play_enrolled(FIELD_FILLING)
+        except DemoError as error:
+            record_failure(outcome, CLOUD, error, say)
+
+
 def run_simulated(outcome: DemoOutcome, *, policy: str, with_cloud: bool, say: Say) -> None:
     """Run every act on its own embedded cluster; an act that cannot continue is a failure, and the next begins."""
     for act in _ACTS:
@@ -75,14 +114,13 @@ def run_simulated(outcome: DemoOutcome, *, policy: str, with_cloud: bool, say: S
 
 def _run_cloud(outcome: DemoOutcome, *, policy: str, say: Say) -> None:
     """Run the act with a controller, a broker and the agent; if one is missing, say so and leave the act out."""
-    title = "a box and its cloud; an app's limits refused and set; sharing off and on"
     mosquitto = find_mosquitto()
     lacking = missing(mosquitto=mosquitto)
     if lacking:
-        outcome.skipped.append(f"{CLOUD}: {title}: {lacking}")
+        outcome.skipped.append(f"{CLOUD}: {_CLOUD_TITLE}: {lacking}")
         say(f"\nleft out: {outcome.skipped[-1]}")
         return
-    say(f"\n{CLOUD}: {title}")
+    say(f"\n{CLOUD}: {_CLOUD_TITLE}")
     try:
         with embedded((CARD_24G_MIB,), policy=policy) as bed:
             play_cloud(bed, make_stage(bed, CLOUD, outcome, say), FIELD_FILLING, say, mosquitto=mosquitto)

@@ -19,10 +19,11 @@ from edgegpu_sim.demo.install_words import UnknownOptionError, settings_of
 from edgegpu_sim.demo.processes import CommandOutcome, Processes
 from edgegpu_sim.demo.standin import StandInServer
 
-NAME = "box-1"
 _FOLDERS = ("etc/edgegpu", "etc/systemd/system", "var/lib/edgegpu/tx", "run/edgegpu", "bin")
 _FAILED, _STRANGE = 1, 64
-_AGENT = "agent"
+_AGENT, _LOAD = "agent", "load"
+_MEASURED = "metrics:\n  period_s: 10\n"
+"""Agents of the demo measure as often as they can: somebody looks."""
 
 
 class BoxBed(Protocol):
@@ -53,7 +54,7 @@ class DemoBox:
         self.root = root
         self._bed = bed
         self._processes = processes
-        self._say = say
+        self.say = say
         self._layout = Layout(root)
 
     def lay_out(self, programs: StandInServer) -> None:
@@ -67,6 +68,7 @@ class DemoBox:
         mark = layout.plugin_socket.with_suffix(".changed")
         mark.symlink_to(self._bed.socket.with_suffix(".changed"))
         layout.plugin_yaml.write_bytes(self._bed.config.read_bytes())
+        layout.agent_yaml.write_text(_MEASURED)
         layout.at(LIMITS_KUBECONFIG).write_bytes(self._bed.kubeconfig.read_bytes())
         (layout.units / PLUGIN_UNIT).touch()
         for name in ("edgegpu", "systemctl"):
@@ -76,6 +78,11 @@ class DemoBox:
         program = shlex.quote(str(self._bed.driver / "usr/bin/nvidia-smi"))
         smi.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={library} exec {program} "$@"\n')
         smi.chmod(0o755)
+
+    def start_load(self) -> None:
+        """Start the process that loads the cards as pods would."""
+        words = ("--driver", self._bed.driver, "--socket", self._bed.socket)
+        self._processes.start(_LOAD, [sys.executable, "-m", "edgegpu_sim.demo.workload", *words])
 
     def answer(self, program: str, words: Sequence[str]) -> tuple[int, str]:
         """Return the answer of the box's systemctl or edgegpu."""
@@ -107,10 +114,10 @@ class DemoBox:
     def run(self, *words: str, secret: str = "") -> CommandOutcome:
         """Run `edgegpu` on the box and show it; a secret is passed in the environment."""
         before = "EDGEGPU_TOKEN=... " if secret else ""
-        self._say(f"  {self._bed.node} $ {before}edgegpu {shlex.join(words)}")
+        self.say(f"  {self._bed.node} $ {before}edgegpu {shlex.join(words)}")
         done = self.ask(*words, secret=secret)
         for line in done.text.rstrip().splitlines():
-            self._say(f"      {line}".rstrip())
+            self.say(f"      {line}".rstrip())
         return done
 
     def ask(self, *words: str, secret: str = "") -> CommandOutcome:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from edgegpu_agent.demo.model import CONTAINER, DemoError, DemoService
 from edgegpu_agent.demo.plan import ServiceAmounts
 from edgegpu_agent.demo.stage import DemoStage
-from edgegpu_sim.demo.box import NAME, DemoBox, box
+from edgegpu_sim.demo.box import DemoBox, box
 from edgegpu_sim.demo.controller import DemoController
 from edgegpu_sim.demo.embedded import EmbeddedBed
 from edgegpu_sim.demo.processes import CommandOutcome, Processes
@@ -29,16 +29,35 @@ class CloudScenario:
     say: Callable[[str], None]
 
     def play(self, amounts: ServiceAmounts) -> None:
-        """Run all steps of the scenario.
+        """Run all steps of the scenario, from a box that belongs to no cloud.
 
         Raises:
             DemoError: an expected state is not reached in time.
         """
-        for name, units in (("detector", amounts.first), ("tracker", amounts.second), ("counter", amounts.third)):
-            self.stage.run(DemoService(name, units))
+        self._deploy(amounts)
         self.controller.start()
         self._enrol()
-        self._cloud("command", NAME, "inventory.refresh", "--wait")
+        self._change(amounts)
+
+    def play_enrolled(self, amounts: ServiceAmounts) -> None:
+        """Run the steps of the scenario on a box that belongs to the cloud already.
+
+        Raises:
+            DemoError: an expected state is not reached in time.
+        """
+        self._deploy(amounts)
+        self._change(amounts)
+
+    @property
+    def _name(self) -> str:
+        return self.bed.node
+
+    def _deploy(self, amounts: ServiceAmounts) -> None:
+        for name, units in (("detector", amounts.first), ("tracker", amounts.second), ("counter", amounts.third)):
+            self.stage.run(DemoService(name, units))
+
+    def _change(self, amounts: ServiceAmounts) -> None:
+        self._cloud("command", self._name, "inventory.refresh", "--wait")
         self._refused(amounts.too_much)
         self._set(_TAKEN)
         self._off_and_on(amounts.third)
@@ -46,8 +65,8 @@ class CloudScenario:
 
     def _enrol(self) -> None:
         """Enrol the box by its own command line, with a token of the cloud."""
-        self.say(f"  $ edgegpu-cloud enrol --name {NAME}")
-        made = self.controller.ask("enrol", "--name", NAME, "--json")
+        self.say(f"  $ edgegpu-cloud enrol --name {self._name}")
+        made = self.controller.ask("enrol", "--name", self._name, "--json")
         if made.status:
             raise DemoError(f"cannot make a token: {made.text.strip()}")
         line = json.loads(made.text)
@@ -77,16 +96,16 @@ class CloudScenario:
 
     def _off_and_on(self, units: int) -> None:
         self.say("  (sharing on the box: its installer is a stand-in here, which stops and starts the plugin)")
-        self._cloud("uninstall", NAME, "--yes", "--wait")
+        self._cloud("uninstall", self._name, "--yes", "--wait")
         gone = not self.bed.runs
         self.stage.expect(gone, "sharing is uninstalled, and the plugin runs")
         words = "sharing is uninstalled: pods that have a card keep it"
-        line = f"edgegpu-cloud uninstall {NAME} --wait"
+        line = f"edgegpu-cloud uninstall {self._name} --wait"
         self.stage.goes_on(DemoService("counter", _TAKEN), phase="Running", reason=words, command=line)
         done = self._limits(units, status=1)
         reason = self._says(done, r"waits for GPU sharing: .*")
         self.stage.goes_on(DemoService("counter", units), phase="Rejected", reason=reason, command=self._line(units))
-        self._cloud("install", NAME, "--wait")
+        self._cloud("install", self._name, "--wait")
         self.stage.expect(self.bed.runs, "sharing is installed, and the plugin does not run")
         self._set(units)
 
@@ -102,7 +121,7 @@ class CloudScenario:
     def _words(self, units: int, how: str) -> tuple[str, ...]:
         app = f"{self.bed.namespace}/counter"
         amounts = ("--memory", str(units), "--core", "1")
-        return ("limits", "set", NAME, app, "--container", CONTAINER, *amounts, how)
+        return ("limits", "set", self._name, app, "--container", CONTAINER, *amounts, how)
 
     def _line(self, units: int) -> str:
         return " ".join(("edgegpu-cloud", *self._words(units, "--wait")))

@@ -63,9 +63,19 @@ class DemoController:
         self._mosquitto = mosquitto
         self._folder = folder
         self._processes = processes
-        self._say = say
+        self.say = say
         self._console_port = console_port
         self._ports = {name: free_port() for name in ("broker", "controllers", "https")}
+
+    @property
+    def folder(self) -> Path:
+        """The controller's folder."""
+        return self._folder
+
+    @property
+    def broker_port(self) -> int:
+        """The port on which boxes connect."""
+        return self._ports["broker"]
 
     def start(self) -> None:
         """Make a controller, and start its broker and the controller.
@@ -81,7 +91,7 @@ class DemoController:
             raise DemoError("cannot make a controller")
         self._stay_here()
         self._start_broker()
-        self._say("  $ edgegpu-cloud serve")
+        self.say("  $ edgegpu-cloud serve")
         self._processes.start("controller", self._command("serve"), self._where())
         self._listens("controller", "https")
         if self._console_port is not None:
@@ -98,14 +108,14 @@ class DemoController:
             lines: how many lines of its output are shown; by default all.
             until: the command is repeated until this holds, for a limited time, and the last run is shown.
         """
-        self._say(f"  $ edgegpu-cloud {shlex.join(words)}")
+        self.say(f"  $ edgegpu-cloud {shlex.join(words)}")
         ends = time.monotonic() + _COMES_S
         done = self.ask(*words)
         while until is not None and not until(done) and time.monotonic() < ends:
             time.sleep(_LOOK_S)
             done = self.ask(*words)
         for line in done.text.rstrip().splitlines()[:lines]:
-            self._say(f"      {line}".rstrip())
+            self.say(f"      {line}".rstrip())
         return done
 
     def ask(self, *words: str) -> CommandOutcome:
@@ -126,10 +136,10 @@ class DemoController:
 
     def _start_broker(self) -> None:
         if self._mosquitto is not None:
-            self._say("  $ mosquitto -c broker/mosquitto.conf")
+            self.say("  $ mosquitto -c broker/mosquitto.conf")
             command = [self._mosquitto, "-c", str(self._folder / "broker/mosquitto.conf")]
         else:
-            self._say(
+            self.say(
                 "  mosquitto is not here: an embedded broker takes its place, which knows certificates and no rights"
             )
             listeners = (("broker", "boxes"), ("controllers", "controllers"))

@@ -1,7 +1,7 @@
 """The demo's bed without requirements: simulated cards, an embedded cluster, and the real plugin process."""
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from edgegpu_agent.cli.clients.document import StatusDocument
@@ -23,6 +23,10 @@ _START_S = 20.0
 _LOOK_S = 0.1
 _LOG_LINES = 15
 _NAMES = {24259: "NVIDIA TITAN RTX", 7611: "NVIDIA Tesla P4", 4096: "NVIDIA GeForce GTX 1650"}
+
+
+def _at_once(_: str) -> None:
+    """Change something without a pause."""
 
 
 class EmbeddedBed:
@@ -48,6 +52,8 @@ class EmbeddedBed:
         """The socket of the node's container runtime."""
         self.driver = self._sim.folder / "d"
         """The root of the simulated driver."""
+        self.before_change: Callable[[str], None] = _at_once
+        """Gets what is asked for next, and returns when it may be."""
         self._resources: dict[str, str] = {}
 
     def start(self) -> None:
@@ -82,6 +88,8 @@ class EmbeddedBed:
 
     def apply(self, manifest: Json) -> None:
         """Create or change a Deployment."""
+        limits = manifest["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+        self.before_change(f"{manifest['metadata']['name']} asks for {limits[self.memory_resource]} units")
         self._cluster.apply(manifest)
 
     def delete(self, service: str) -> None:

@@ -14,31 +14,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.cloud.simbox import instance_of, public_of
-from cryptography.hazmat.primitives import serialization
 from kits import postgres
 from kits.cloudprocess import Cloud, parts, running
 from sqlalchemy import func, select
 
-from edgegpu_base.x509 import new_key
-from edgegpu_cloud.enrolment.bootstrap import authority_of
-from edgegpu_cloud.enrolment.ca import CertificateRequest
-from edgegpu_cloud.fleet.audit.entries import Author
-from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_cloud.store.engine import open_engine
-from edgegpu_cloud.store.records import EnrolledBox
 from edgegpu_cloud.store.schema import BoxRow
 from edgegpu_cloud.store.store import ControllerStore
+from edgegpu_sim.manyboxes.enrolled import devices_of, enrol_all
+from edgegpu_sim.manyboxes.profiles import equal_box
 from edgegpu_sim.ports import free_port
-from edgegpu_sync.ids import DeviceId, device_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from edgegpu_sync.ids import DeviceId
+
 ROOT = Path(__file__).resolve().parents[3]
-ZONES, AT_ONCE = 50, 500
 _TICKS = os.sysconf("SC_CLK_TCK")
 CONTROLLER = "edgegpu-control"
 
@@ -136,7 +130,7 @@ def fleet_site(work: Path, *, boxes: int, controllers: int = 0) -> Iterator[Flee
         boxes: how many.
         controllers: how many of them, on PostgreSQL; 0: one, on SQLite.
     """
-    devices = [device_id(f"{number:016d}") for number in range(1, boxes + 1)]
+    devices = devices_of(boxes)
     console_port = free_port()
     words = ["--console", "--console-port", str(console_port)]
     with ExitStack() as stack:
@@ -147,8 +141,8 @@ def fleet_site(work: Path, *, boxes: int, controllers: int = 0) -> Iterator[Flee
         url = url or f"sqlite:///{layout.database}"
         store = ControllerStore.open(url)
         further = stack.enter_context(_further(cloud, controllers))
-        _enrol(store, layout, devices, certs := work / "boxes")
-        words = [sys.executable, "-m", "bench.cloud.boxes", "--port", str(cloud.broker_port), "--ca", str(cloud.ca)]
+        enrol_all(store, layout, devices, certs := work / "boxes", profile=equal_box, by="bench")
+        words = [sys.executable, "-m", "edgegpu_sim.manyboxes", "--port", str(cloud.broker_port), "--ca", str(cloud.ca)]
         process = subprocess.Popen(
             [*words, "--folder", str(certs)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": f"{ROOT}/tests"}
         )
@@ -194,28 +188,3 @@ def _further(cloud: Cloud, controllers: int) -> Iterator[Mapping[str, subprocess
         for process in found.values():
             process.terminate()
             process.wait(30)
-
-
-def _enrol(store: ControllerStore, layout: CloudLayout, devices: Sequence[DeviceId], folder: Path) -> None:
-    """Write the boxes as if each had enrolled, and a certificate for each; they share one TLS key."""
-    folder.mkdir()
-    key, authority, now_s = new_key(), authority_of(layout, "boxes"), time.time()
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "box.key").write_bytes(pem)
-    request = CertificateRequest(key.public_key(), "0" * 64)
-    for at in range(0, len(devices), AT_ONCE):
-        with store.write() as tx:
-            for device in devices[at : at + AT_ONCE]:
-                issued = authority.box(request, device=device, enrolment=1, now_s=now_s, days=30)
-                (folder / f"{device}.crt").write_text(issued.pem)
-                number = int(device)
-                box = EnrolledBox(
-                    device=device,
-                    enrolment=1,
-                    public=public_of(device),
-                    instance=instance_of(device),
-                    name=f"box-{number:05d}",
-                    labels={"zone": f"z{number % ZONES}", "tier": "edge" if number % 3 else "core"},
-                    host=f"host-{number}.example.com",
-                )
-                add_box(tx, box, Author("bench", now_s))

@@ -301,7 +301,9 @@ def test_serve_says_what_is_missing_and_ends_with_0_when_told_to(tmp_path: Path)
         assert ("not connected: " in lines[2], "is the broker running" in lines[2]) == (True, True)
         told = ok("boxes", folder=folder).err
         assert (f"not connected to the broker at 127.0.0.1:{ports[3]}" in told, "refused" in told) == (True, True), told
-        assert "the line fails until `serve --bundle" in ok("enrol", folder=folder).err
+        told = ok("enrol", folder=folder).err
+        assert "`edgegpu-cloud serve --bundle FOLDER` offers it" in told
+        assert "127.0.0.1 is its own machine alone" in told
         second = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
         assert second.returncode == 1
         assert f"another `edgegpu-cloud serve` does, pid {process.pid}" in second.stderr

@@ -1,8 +1,15 @@
 """A day in the audit has what changes of many boxes have done on it, also of those that began on an earlier day."""
 
 from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import pytest
+from alembic.operations import Operations as MigrationOperations
+from alembic.runtime.migration import MigrationContext
+from kits.stores import open_store
+from sqlalchemy import Engine, event, text
 
 from edgegpu_cloud.fleet.access import Access
 from edgegpu_cloud.fleet.audit.entries import Author
@@ -15,8 +22,9 @@ from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
 from edgegpu_cloud.rollouts.runner import RolloutRunner
 from edgegpu_cloud.rollouts.strategy import RolloutStrategy, WaveSize
+from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.operations.records import OperationKind
-from edgegpu_cloud.store.records import AuditFilter, EnrolledBox
+from edgegpu_cloud.store.records import AuditEntry, AuditFilter, EnrolledBox
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.ids import device_id
 
@@ -112,3 +120,58 @@ def test_each_change_has_one_row_of_its_own(days: Days) -> None:
     days.operate()
     assert kinds(days.on(11)) == [("operation", None), ("box.spec", early)]
     assert [what for what, _ in kinds(days.on(11, by="anna", whole=False))].count("box.spec") == 6
+
+
+class TestCost:
+    """What a page of the audit reads: never the entries of all time, however many there are."""
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            AuditFilter(since_s=10 * DAY_S, until_s=11 * DAY_S, whole=True),
+            AuditFilter(since_s=10 * DAY_S, whole=True, app="default/asr"),
+            AuditFilter(until_s=11 * DAY_S),
+            AuditFilter(part_of="01m8mfgbky4sg8cg6hskqe4eyg"),
+            AuditFilter(whole=True),
+        ],
+    )
+    def test_sqlite_finds_it_by_an_index(self, tmp_path: Path, where: AuditFilter) -> None:
+        store = open_store(tmp_path / "controller.db")
+        plan: list[str] = []
+
+        def explain(connection: Any, _: object, statement: str, parameters: Any, *rest: object) -> None:  # noqa: ANN401
+            del rest
+            if statement.startswith("SELECT audit."):
+                cursor = connection.connection.cursor()
+                cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+                plan.extend(str(row[3]) for row in cursor.fetchall())
+
+        event.listen(Engine, "before_cursor_execute", explain)
+        try:
+            Fleet(store, clock=lambda: 11 * DAY_S, by="anna").audit(where)
+        finally:
+            event.remove(Engine, "before_cursor_execute", explain)
+            store.close()
+        assert plan
+        assert not [step for step in plan if step.startswith("SCAN")], plan
+        assert "USE TEMP B-TREE FOR ORDER BY" not in plan
+
+
+def test_the_revision_reads_the_part_out_of_each_entry(tmp_path: Path) -> None:
+    path = tmp_path / "controller.db"
+    store = open_store(path)
+    parts = [AuditEntry(at_s=1.0, by="anna", what="box.spec", detail={"part_of": "rollout/7"})]
+    with store.write() as tx:
+        tx.notes.audit(*parts, AuditEntry(at_s=2.0, by="anna", what="sign_in"))
+    store.close()
+    engine = open_engine(f"sqlite:///{path}")
+    with writing(engine).begin() as connection:
+        before = connection.execute(text("SELECT number, part_of FROM audit ORDER BY number")).all()
+        for name in ("audit_by_part", "audit_by_time"):
+            connection.execute(text(f"DROP INDEX {name}"))
+        connection.execute(text("ALTER TABLE audit DROP COLUMN part_of"))
+        with MigrationOperations.context(MigrationContext.configure(connection)):
+            import_module("edgegpu_cloud.store.versions.0021_audit").upgrade()
+        assert connection.execute(text("SELECT number, part_of FROM audit ORDER BY number")).all() == before
+    engine.dispose()
+    assert [part for _, part in before] == ["rollout/7", None]

@@ -24,7 +24,7 @@ from edgegpu_cloud.cli.common import (
     say,
 )
 from edgegpu_cloud.controller.status import no_bundle
-from edgegpu_cloud.enrolment.install_lines import EnrolLine
+from edgegpu_cloud.enrolment.install_lines import EnrolLine, line_problems
 from edgegpu_cloud.enrolment.manager import MOST_LISTED, MOST_USES, AttemptView, TokenRequest
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.store.records import RequestState
@@ -134,8 +134,9 @@ def enrol(
             say(
                 f"edgegpu-cloud: there is a box {name}: another machine gets a longer name; that one anew: --for {name}"
             )
-        if isinstance(cloud, LocalCloud) and (why := no_bundle(cloud.layout)):
-            say(f"edgegpu-cloud: {why}: the line fails until `serve --bundle FOLDER` has one")
+        if isinstance(cloud, LocalCloud):
+            for why in line_problems(line.url, has_bundle=not no_bundle(cloud.layout)):
+                say(f"edgegpu-cloud: {why[0].lower()}{why[1:]}")
 
 
 def _tell(line: EnrolLine) -> None:

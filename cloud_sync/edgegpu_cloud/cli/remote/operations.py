@@ -84,9 +84,10 @@ class RemoteOperations:
         query |= {"data": True} if data else {}
         found = [
             read_as(_BOX, {"name": one["name"], "data": one.get("data"), "box": {"operation": id_, **one}})
-            for one in self._client.items(f"{_path(id_)}/boxes", most=limit, **query)
+            for one in self._client.items(f"{_path(id_)}/boxes", most=limit + 1, **query)
         ]
-        return OperationBoxPage(found, found[-1].box.device if len(found) == limit else "")
+        shown = found[:limit]
+        return OperationBoxPage(shown, shown[-1].box.device if len(found) > limit else "")
 
     def cancel(self, id_: str) -> OperationView:
         """Take out the boxes for which nothing is stored yet; what is stored goes on."""

@@ -134,6 +134,7 @@ def _form_page(
     tokens = enrolment.tokens(query.q, after=query.tokens, limit=PAGE + 1)
     values = {
         "query": query,
+        "line_problems": _address(request).problems,
         "form": form,
         "problem": problem,
         "lasts": sorted({*LASTS, form.lasts_s or enrolment.defaults.lasts_s}),
@@ -248,6 +249,7 @@ def token_page(
         "before": before,
         "older": place_of(attempts[MOST_SHOWN - 1].attempt) if len(attempts) > MOST_SHOWN else "",
         "line": line,
+        "line_problems": _address(request).problems if line else (),
         "uninstall_line": UNINSTALL_LINE,
         "qr": qr_code(line.line_sudo) if line else "",
         "uninstall_qr": qr_code(UNINSTALL_LINE),

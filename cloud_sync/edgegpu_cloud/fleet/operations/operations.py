@@ -403,7 +403,8 @@ class Operations:
         """
         self._access.require(Permission.VIEW)
         with self._store.read() as tx:
-            found = tx.operations.boxes(self._id_of(tx, id_), outcomes=outcomes, after=after, limit=limit)
+            behind = tx.operations.boxes(self._id_of(tx, id_), outcomes=outcomes, after=after, limit=limit + 1)
+            found = behind[:limit]
             known = tx.boxes.get([one.device for one in found])
             commands = tx.commands.get([one.command for one in found if one.command is not None]) if data else {}
         brought = {command: one.data for command, one in commands.items()}
@@ -415,7 +416,7 @@ class Operations:
             )
             for one in found
         ]
-        return OperationBoxPage(views, found[-1].device if len(found) == limit else "")
+        return OperationBoxPage(views, found[-1].device if len(behind) > limit else "")
 
     def cancel(self, id_: str) -> OperationView:
         """Take out the boxes for which nothing is stored yet; what is stored goes on.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from kits.browser import browser, need_chromium
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from playwright.sync_api import Page
@@ -29,11 +31,11 @@ SOON_MS, APPLIED_MS = 60_000, 180_000
 class Terminal:
     """The demo on a terminal of its own, and all that it has printed."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *, command: Sequence[str] = DEMO) -> None:
         self._ours, theirs = pty.openpty()
         env = {**os.environ, "TMPDIR": str(folder), "HOME": str(folder.parent)}
         env.pop("GRPC_VERBOSITY", None)
-        words = ["setsid", "--ctty", *DEMO, *options]
+        words = ["setsid", "--ctty", *command]
         self.process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
         os.close(theirs)
         self.text = ""
@@ -85,7 +87,7 @@ def test_the_readmes_steps_by_hand(short_tmp: Path) -> None:
         demo.wait_until_up()
         link = re.search(r"(https://127\.0\.0\.1:\d+)/link\?code=\S+", demo.text)
         assert link is not None, demo.text
-        assert [line.strip() for line in demo.text.splitlines() if "services" in line] == [
+        assert sorted(line.strip() for line in demo.text.splitlines() if "services" in line) == [
             "hall-1  1 card, 3 services",
             "hall-2  2 cards, 3 services",
             "yard-1  2 cards, 2 services",
@@ -167,9 +169,30 @@ def bars(page: Page, *, pieces: int) -> list[list[int]]:
 
 
 @pytest.mark.cloud
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("simdriver_build")
+def test_its_output_goes_through_tee_and_ctrl_c_ends_both(short_tmp: Path) -> None:
+    folder = short_tmp / "t"
+    folder.mkdir()
+    log, status = short_tmp / "log", short_tmp / "status"
+    line = f"trap : INT; {shlex.join(DEMO)} | tee {log}; echo ${{PIPESTATUS[0]}} > {status}"
+    demo = Terminal(folder, command=("bash", "-c", line))
+    try:
+        demo.wait_until_up()
+        assert re.search(r"https://127\.0\.0\.1:\d+/link\?code=\S+", log.read_text())
+    finally:
+        demo.press(CTRL_C)
+        demo.end()
+    assert status.read_text() == "0\n", demo.text
+    assert "Traceback" not in demo.text
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.cloud
 def test_without_a_terminal_or_with_no_console_it_ends_by_itself(short_tmp: Path) -> None:
     done = subprocess.run(DEMO, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "no terminal here, so nothing is shown: --console starts the console all the same\n"
     (short_tmp / "t").mkdir()
-    demo = Terminal(short_tmp / "t", "--no-console")
+    demo = Terminal(short_tmp / "t", command=(*DEMO, "--no-console"))
     assert (demo.end(), demo.text) == (0, "")

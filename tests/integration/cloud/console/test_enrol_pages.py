@@ -5,6 +5,7 @@ import html
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from playwright.sync_api import expect
 
 from edgegpu_cloud.console.visitor import Visitor
 from edgegpu_cloud.enrolment.bodies import ApprovalPending
+from edgegpu_cloud.enrolment.install_lines import line_problems
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.layout import load
 from edgegpu_cloud.store.enrolments import AttemptFilter
@@ -64,6 +66,35 @@ def test_a_token_is_shown_once_with_its_lines_and_a_box_enrols_with_it(cloud: Of
     with cloud.store.read() as tx:
         made = next(one for one in tx.notes.audits(limit=10) if one.what == "token.made")
     assert (made.by, text in repr(made)) == ("anna", False)
+
+
+def test_a_line_that_installs_no_box_is_shown_with_why(site: ConsoleSite) -> None:
+    why = "No box can be installed from here: the controller has no bundle."
+    with site.client() as client:
+        assert why not in client.get("/enrol").text
+        site.address = replace(site.address, problems=line_problems("https://127.0.0.1:8443", has_bundle=False))
+        form = client.get("/enrol").text
+        made = client.post("/enrol/tokens", data={**ANNAS, "boxes": "1", "lasts_s": "3600"}).text
+        assert "EDGEGPU_TOKEN=" in made
+        for page in (form, made):
+            assert why in page
+            assert "127.0.0.1 is its own machine alone" in page
+        token = re.findall(r"/enrol/tokens/(\w+)", made)[0]
+        assert why not in client.get(f"/enrol/tokens/{token}").text, "there is no line any more"
+
+
+@pytest.mark.parametrize(
+    ("url", "problems"),
+    [
+        ("https://127.0.0.1:8443", 1),
+        ("https://[::1]:8443", 1),
+        ("https://localhost", 1),
+        ("https://192.0.2.7:8443", 0),
+        ("https://cloud.example.com", 0),
+    ],
+)
+def test_an_address_of_the_machine_itself_is_named(url: str, problems: int) -> None:
+    assert len(line_problems(url, has_bundle=True)) == problems
 
 
 def test_page_api_and_command_line_take_the_controllers_defaults(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
-"""The process that holds the connections of all boxes: `python -m bench.cloud.boxes`, one selector for all.
+"""The process that holds the connections of all boxes: `python -m edgegpu_sim.manyboxes`, one selector for all.
 
 Each box has a real TLS connection with a certificate of its own, as in the field; a client library for each would take
 threads and memory for ten thousand. The process prints its state as a line of JSON, five times a second.
 """
-
-from __future__ import annotations
 
 import argparse
 import heapq
@@ -17,18 +15,19 @@ import socket
 import ssl
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.cloud import packets
-from bench.cloud.simbox import Said, SimBox
-
+from edgegpu_sim.manyboxes import packets
+from edgegpu_sim.manyboxes.profiles import PROFILES, Profile
+from edgegpu_sim.manyboxes.simbox import Said, SimBox
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.link.link import FOUR_WEEKS_S
 from edgegpu_sync.link.rules import ConnectionEnd, ReconnectBackoff, heartbeat_topic
 from edgegpu_sync.topics import TopicKind, box_filter
 
-KEEPALIVE_S, BEAT_S, REPORT_S, SPREAD_S = 30, 24.0, 600.0, 5.0
+KEEPALIVE_S, BEAT_S, REPORT_S, SPREAD_S, MEASURE_S = 30, 24.0, 600.0, 5.0, 60.0
 AT_ONCE = 200
 """Handshakes under way at one time: the boxes of the field are as many machines, this is one."""
 
@@ -56,6 +55,8 @@ class Box:
     connection: int = 0
     born: bool = False
     writing: bool = False
+    gone: bool = False
+    """Whether it has left for good, as a machine that was switched off."""
 
 
 @dataclass(slots=True)
@@ -70,17 +71,19 @@ class Totals:
     why: str = ""
 
 
-class Fleet:
+class ManyBoxes:
     """All boxes, and what each is to do next."""
 
-    def __init__(self, host: str, port: int, *, ca: Path, folder: Path, devices: list[str]) -> None:
+    def __init__(
+        self, host: str, port: int, *, ca: Path, folder: Path, devices: list[str], profile: Callable[[int], Profile]
+    ) -> None:
         self._host, self._port = host, port
         self._key = folder / "box.key"
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._context.load_verify_locations(ca)
-        self._boxes = [Box(SimBox(device_id(one)), folder / f"{one}.crt") for one in devices]
+        self._boxes = [Box(SimBox(device_id(one), profile(int(one))), folder / f"{one}.crt") for one in devices]
         self._selector = selectors.EpollSelector()
-        self._rng = random.Random(7)
+        self._rng = random.Random(7)  # noqa: S311  (the same spread of reports each time)
         self._due: list[tuple[float, int, str, int]] = []
         self._waiting = list(range(len(self._boxes)))[::-1]
         self._shaking: set[int] = set()
@@ -113,6 +116,12 @@ class Fleet:
             self._at(REPORT_S * self._rng.uniform(0.9, 1.1), at, "report")
         elif what == "answer":
             self._say(at, box, [box.sim.reported()])
+        elif what == "measure":
+            self._say(at, box, [box.sim.metrics(time.time(), MEASURE_S)])
+            self._at(MEASURE_S, at, "measure")
+        elif what == "leave":
+            box.gone = True
+            self._lost(at, box, "it leaves")
         elif now_s - box.heard_s >= BEAT_S:
             self._say(at, box, [(heartbeat_topic(box.sim.device), b"", False)])
             self._at(BEAT_S, at, "beat")
@@ -161,11 +170,14 @@ class Fleet:
         box.come.clear()
         box.to_send.clear()
         box.connection += 1
+        if box.gone:
+            return
         box.failures = box.failures.after(up_s=box.heard_s - box.up_s if was_up else 0.0)
         self._at(box.failures.wait_s(ending, self._rng.random()), at, "connect")
 
     def _shake(self, at: int, box: Box) -> None:
-        assert isinstance(box.sock, ssl.SSLSocket)
+        if not isinstance(box.sock, ssl.SSLSocket):
+            return
         try:
             box.sock.do_handshake()
         except ssl.SSLWantReadError:
@@ -183,7 +195,8 @@ class Fleet:
     # bytes
 
     def _flush(self, at: int, box: Box) -> None:
-        assert box.sock is not None
+        if box.sock is None:
+            return
         while box.to_send:
             try:
                 done = box.sock.send(bytes(box.to_send[:READ]))
@@ -196,7 +209,8 @@ class Fleet:
             self._selector.modify(box.sock, events, at)
 
     def _read(self, at: int, box: Box) -> None:
-        assert box.sock is not None
+        if box.sock is None:
+            return
         while True:
             try:
                 data = box.sock.recv(READ)
@@ -231,14 +245,17 @@ class Fleet:
         box.born = True
         self._at(self._rng.uniform(0, REPORT_S), at, "report")
         self._at(BEAT_S, at, "beat")
+        if box.sim.profile.measures:
+            self._at(self._rng.uniform(0, SPREAD_S), at, "measure")
+        if box.sim.profile.leaves:
+            self._at(2 * SPREAD_S, at, "leave")
 
     def _heard(self, at: int, box: Box, one: packets.Arrived) -> None:
         self.totals.received += 1
         if one.mid:
             box.to_send += packets.puback(one.mid)
         if one.topic.endswith(TopicKind.DESIRED):
-            if (said := box.sim.desired(one.payload)) is not None:
-                self._say(at, box, [said])
+            self._say(at, box, box.sim.desired(one.payload))
         elif one.topic.endswith(TopicKind.RECEIPT):
             said_, spread = box.sim.receipt(one.payload)
             if said_ and spread:
@@ -297,13 +314,16 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--ca", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True, help="box.key, and DEVICE.crt for each")
+    parser.add_argument("--profile", choices=sorted(PROFILES), default="equal", help="what the boxes are")
     chosen = parser.parse_args()
     devices = sorted(path.stem for path in chosen.folder.glob("*.crt"))
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if most < len(devices) + 100:
         sys.exit(f"{len(devices)} boxes need as many descriptors: the limit is {most} (ulimit -Hn)")
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    Fleet(chosen.host, chosen.port, ca=chosen.ca, folder=chosen.folder, devices=devices).run()
+    ManyBoxes(
+        chosen.host, chosen.port, ca=chosen.ca, folder=chosen.folder, devices=devices, profile=PROFILES[chosen.profile]
+    ).run()
 
 
 if __name__ == "__main__":
