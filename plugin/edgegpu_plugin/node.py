@@ -315,6 +315,7 @@ class NodePart:
         return node
 
     def _registered(self) -> None:
+        self.injector.look_again()
         self.publisher.kubelet_registered()
         self.state.changed.set()
 
