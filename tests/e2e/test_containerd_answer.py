@@ -1,4 +1,4 @@
-"""What a real containerd says of its CDI and its runtimes, by files of each version, and what the plugin makes of it."""
+"""What a real containerd says of its CDI and its runtimes, by files of each version, and what we make of it."""
 
 import subprocess
 import time

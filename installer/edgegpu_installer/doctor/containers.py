@@ -26,7 +26,7 @@ _WELL = {
 
 
 def check_runtime(probe: BoxProbe) -> CheckResult:
-    """Check what containerd says, running or by its files: CDI where cards are injected by CDI, else the nvidia runtime and its class."""
+    """Check what containerd says, running or by its files: CDI where cards come by it, else the nvidia runtime."""
     if not probe.settings.has_plugin:
         return skipped(_NO_CARDS)
     containerd = probe.containerd
