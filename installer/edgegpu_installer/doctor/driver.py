@@ -76,6 +76,8 @@ class _Offered:
     index: str
     uuid: str
     healthy: bool
+    problem: str = ""
+    watched: bool = True
 
 
 _COMMAS = 3
@@ -176,7 +178,13 @@ def _seen(line: str) -> _Seen:
 
 
 def _offered(card: Mapping[str, Any]) -> _Offered:
-    return _Offered(str(card.get("index", "")), str(card.get("uuid", "")), bool(card.get("healthy", True)))
+    return _Offered(
+        str(card.get("index", "")),
+        str(card.get("uuid", "")),
+        bool(card.get("healthy", True)),
+        str(card.get("problem") or ""),
+        bool(card.get("watched", True)),
+    )
 
 
 def _without_plugin(seen: list[_Seen], unseen: SkippedCheck) -> CheckResult:
@@ -230,10 +238,18 @@ def _exclusions(exclude: tuple[str, ...], seen: list[_Seen], offered: list[_Offe
 def _offer_troubles(seen: list[_Seen], offered: list[_Offered], exclude: tuple[str, ...]) -> Iterator[CheckProblem]:
     out_of_order = [card for card in offered if not card.healthy]
     for card in out_of_order:
+        why = f": {card.problem}" if card.problem else ""
+        remedy = f"sudo edgegpu card release {card.index}  # then its reset, or sudo reboot"
         yield warning(
-            f"card {card.index} is out of order ({card.uuid})",
-            f"{_LOOK}  # one that fell off the bus: sudo reboot",
+            f"card {card.index} is out of order ({card.uuid}){why}",
+            remedy if "until a reset" in why else f"{_LOOK}  # one that fell off the bus: sudo reboot",
         )
+    for card in offered:
+        if not card.watched:
+            yield warning(
+                f"card {card.index}: its health is not watched, for the driver reports no errors (XID)",
+                f"install the whole driver, library and module of one version; {_LOOK} has them",
+            )
     if len(out_of_order) == len(offered):
         yield broken("no card is offered", "sudo journalctl -u edgegpu-plugin -e")
     known = {card.uuid for card in offered}

@@ -192,10 +192,10 @@ def test_a_broken_configuration_is_told(config: Path) -> None:
         auto(config)
 
 
-def answered(config: Path, information: Mapping[str, str], **more: str) -> InjectionChoice:
+def answered(config: Path, information: Mapping[str, str], *, runtime: str = "") -> InjectionChoice:
     """Choose while a containerd answers with this on the socket that its configuration names."""
     with container_runtime(config.with_name("c.sock"), {}, information=information):
-        return auto(config, **more)
+        return auto(config, runtime=runtime)
 
 
 def of_containerd(**answer: object) -> Mapping[str, str]:
