@@ -13,6 +13,7 @@ from driver.cache import Unpacked
 from driver.report import Figures
 from kits.mqtt import wait_for
 
+from edgegpu_base.listeners import listener
 from edgegpu_plugin.containers.mps.daemon import PROGRAM, MpsDaemon
 
 pytestmark = pytest.mark.driver
@@ -102,6 +103,8 @@ def test_the_socket_of_a_daemon_that_was_killed_is_no_daemon(root: Path, short_t
     with started(mps) as process:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(WAIT_S)
-        assert (mps.pipe / "control").exists()
+        socket = mps.pipe / "control"
+        wait_for(lambda: listener(socket) is None, what="the daemon has ended too", timeout_s=WAIT_S)
+        assert socket.exists()
         mps.end_unneeded()
         assert not mps.is_there

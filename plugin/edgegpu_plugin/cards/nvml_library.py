@@ -95,6 +95,8 @@ class NvmlLibrary:
         self._silent: frozenset[int] = frozenset()
         self._events: Any = None
         self._watched: dict[str, Any] = {}
+        self._undivided: frozenset[str] = frozenset()
+        """The GPUs in MIG mode that have no instances, each said once."""
         self._ever_unwatched: frozenset[str] = frozenset()
         self._unwatched: frozenset[str] = frozenset()
         """The GPUs of the last list whose errors the driver does not report."""
@@ -314,6 +316,9 @@ class NvmlLibrary:
             except pynvml.NVMLError_NotFound:
                 continue
             cards.append(self._read_mig(card, number, mig, found))
+        if not cards and uuid not in self._undivided:
+            _log.warning("GPU %d is in MIG mode and has no instances: nothing of it is offered", index)
+        self._undivided = self._undivided - {uuid} if cards else self._undivided | {uuid}
         return cards
 
     def _read_mig(self, gpu: Card, number: int, handle: Any, found: _Found) -> Card:  # noqa: ANN401
