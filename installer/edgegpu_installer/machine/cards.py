@@ -101,7 +101,7 @@ def module_trouble(layout: Layout) -> ModuleTrouble | None:
         )
     return ModuleTrouble(
         "Secure Boot is on, and may not know the key of its module",
-        "sudo mokutil --import /var/lib/dkms/mok.pub && sudo reboot  # accept the key as the machine starts; Ubuntu has "
+        "sudo mokutil --import /var/lib/dkms/mok.pub && sudo reboot  # accept the key at the start; Ubuntu has "
         "it in /var/lib/shim-signed/mok/MOK.der",
     )
 
