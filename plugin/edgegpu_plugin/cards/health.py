@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.verdicts import CardVerdicts
-from edgegpu_plugin.cards.xids import Recovery, Xid, of_code
+from edgegpu_plugin.cards.xids import Xid, XidRecovery, of_code
 
 SILENT = "the driver gets no answer from it: a reboot brings back a card that fell off the bus"
 
@@ -59,9 +59,9 @@ class CardHealth:
     def report_xid(self, uuids: Iterable[str], code: int, now_s: float) -> Xid:
         """Record an error that the driver reported for these cards; return what it means."""
         xid, cards = of_code(code), tuple(uuids)
-        if xid.recovery is Recovery.RESET:
+        if xid.recovery is XidRecovery.RESET:
             self._verdicts.add(cards, code)
-        elif xid.recovery is Recovery.QUIET:
+        elif xid.recovery is XidRecovery.QUIET:
             self._errors |= dict.fromkeys(cards, (now_s, xid))
         return xid
 

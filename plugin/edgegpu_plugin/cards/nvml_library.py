@@ -15,7 +15,7 @@ from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS, mig_caps, open_to_others
 from edgegpu_plugin.cards.health import CardHealth
 from edgegpu_plugin.cards.verdicts import CardVerdicts
-from edgegpu_plugin.cards.xids import Recovery
+from edgegpu_plugin.cards.xids import XidRecovery
 from edgegpu_plugin.errors import NvmlError, NvmlProblem
 
 _log = logging.getLogger(__name__)
@@ -36,10 +36,10 @@ _NO_SUCH = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTIO
 """The card, or the driver, does not have the function."""
 
 _CONSEQUENCES = {
-    Recovery.INFORMATION: "for information, the card stays",
-    Recovery.APPLICATION: "the application's, the card stays",
-    Recovery.QUIET: "out of order until it has been quiet for a while",
-    Recovery.RESET: "out of order until a reset of the card, a reload of the driver or a reboot",
+    XidRecovery.INFORMATION: "for information, the card stays",
+    XidRecovery.APPLICATION: "the application's, the card stays",
+    XidRecovery.QUIET: "out of order until it has been quiet for a while",
+    XidRecovery.RESET: "out of order until a reset of the card, a reload of the driver or a reboot",
 }
 _PERCENT = 100
 _GONE = frozenset(

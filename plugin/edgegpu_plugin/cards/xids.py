@@ -14,7 +14,7 @@ DEVICE_PLUGIN = "https://github.com/NVIDIA/k8s-device-plugin/blob/main/internal/
 _SOURCES = {CATALOGUE: "catalogue", PAGE_RETIREMENT: "page retirement", DEVICE_PLUGIN: "device plugin"}
 
 
-class Recovery(StrEnum):
+class XidRecovery(StrEnum):
     """What ends an error, and so what happens to the card."""
 
     INFORMATION = "information"
@@ -35,7 +35,7 @@ class Xid:
     name: str
     action: str
     """NVIDIA's immediate action in the catalogue."""
-    recovery: Recovery
+    recovery: XidRecovery
     last: int = 0
     source: str = CATALOGUE
 
@@ -51,7 +51,7 @@ class Xid:
         return f"| {codes} | {self.name} | `{self.action}` | {self.recovery} | [{_SOURCES[self.source]}] |"
 
 
-_INFO, _APP, _QUIET, _RESET = Recovery.INFORMATION, Recovery.APPLICATION, Recovery.QUIET, Recovery.RESET
+_INFO, _APP, _QUIET, _RESET = XidRecovery.INFORMATION, XidRecovery.APPLICATION, XidRecovery.QUIET, XidRecovery.RESET
 _IGNORE, _RESTART, _GPU = "IGNORE", "RESTART_APP", "RESET_GPU"
 
 TABLE = (
@@ -122,4 +122,4 @@ _BY_CODE = {code: row for row in TABLE for code in row.codes}
 
 def of_code(code: int) -> Xid:
     """Return what an XID means; one that the table lacks keeps the card out until it has been quiet."""
-    return _BY_CODE.get(code) or Xid(code, "an error that edgegpu does not know", "", Recovery.QUIET)
+    return _BY_CODE.get(code) or Xid(code, "an error that edgegpu does not know", "", XidRecovery.QUIET)

@@ -158,7 +158,7 @@ def test_refusals_are_told_in_steps_so_that_a_program_that_asks_on_makes_few_mes
 def test_health_names_what_is_wrong() -> None:
     assert {one.state for one in plugin_parts(document())} == {"ok"}
     sick = document(
-        cards=[card(healthy=False), card(CARD_1, 1, healthy=False, problem="XID 95")],
+        cards=[card(healthy=False), card(CARD_1, healthy=False, problem="XID 95")],
         kubelet={"registered": False, "waiting_for": ""},
         driver={"version": "", "problem": "NVML hangs"},
         extender={"healthy": False},

@@ -8,7 +8,7 @@ import pytest
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.health import SILENT, CardHealth
 from edgegpu_plugin.cards.verdicts import FILE_NAME, CardVerdicts
-from edgegpu_plugin.cards.xids import TABLE, Recovery, of_code
+from edgegpu_plugin.cards.xids import TABLE, XidRecovery, of_code
 
 ONE = Card(uuid="GPU-1", index=0, name="T4", memory_mib=1024, pci="00000000:01:00.0", minor=0)
 TWO = replace(ONE, uuid="GPU-2", index=1)
@@ -65,7 +65,7 @@ def test_an_error_that_nobody_can_judge_is_forgiven_after_a_quiet_while(code: in
 def test_errors_of_applications_and_information_leave_the_card(code: int) -> None:
     state = CardHealth(10)
     state.update([ONE], {"GPU-1"})
-    assert state.report_xid(["GPU-1"], code, 0).recovery in {Recovery.APPLICATION, Recovery.INFORMATION}
+    assert state.report_xid(["GPU-1"], code, 0).recovery in {XidRecovery.APPLICATION, XidRecovery.INFORMATION}
     assert health(state) == {"GPU-1": True}
 
 
