@@ -19,7 +19,7 @@ the driver loaded anew, or the machine restarted.
 """
 
 RELEASE_HELP = """\
-Stop offering a card, close what the plugin has open of it, and name the pods that still hold a share.
+Stop offering a card, have the plugin close it, and name the pods that still hold a share.
 
 Then it can be reset: end those pods, then `sudo nvidia-smi --gpu-reset -i N`. Nothing new comes onto the card until
 `edgegpu card accept`, a restart of the plugin, or one of the driver or the machine. Of a card in MIG mode all

@@ -160,14 +160,7 @@ def read_facts(
         kubelet_folder=(k3s or kubelet).kubelet_folder,
         sockets=device_sockets(layout),
         registered=registered_devices(layout),
-        runtime=read_runtime(
-            layout,
-            endpoint=k3s.endpoint if k3s else kubelet.endpoint,
-            own=OwnContainerd(k3s.containerd_config, k3s.containerd_program) if k3s else OwnContainerd(),
-            versions=node.versions if node else NodeVersions(),
-            timeout_s=timeout_s,
-            path=path,
-        ),
+        runtime=_runtime(layout, k3s, kubelet, node, timeout_s=timeout_s, path=path),
         is_wsl=layout.at("/dev/dxg").exists(),
         cards=read_cards(layout, driver_root=root, timeout_s=timeout_s, path=path),
         driver_root=root,
@@ -197,6 +190,19 @@ def _kubectl(
             return Kubectl(("kubectl",), str(layout.at(kubelet.kubelet_kubeconfig)), path, timeout_s)
         case _:
             return kubectl_of(k3s, layout, path=path, timeout_s=timeout_s) if k3s is not None else None
+
+
+def _runtime(  # noqa: PLR0913  (what the runtime follows from)
+    layout: Layout, k3s: K3s | None, kubelet: Kubelet, node: NodeSeen | None, *, timeout_s: float, path: str
+) -> RuntimeFacts:
+    return read_runtime(
+        layout,
+        endpoint=k3s.endpoint if k3s else kubelet.endpoint,
+        own=OwnContainerd(k3s.containerd_config, k3s.containerd_program) if k3s else OwnContainerd(),
+        versions=node.versions if node else NodeVersions(),
+        timeout_s=timeout_s,
+        path=path,
+    )
 
 
 def _scheduler(layout: Layout) -> Manifest | None:
