@@ -192,7 +192,7 @@ def _kubectl(
             return kubectl_of(k3s, layout, path=path, timeout_s=timeout_s) if k3s is not None else None
 
 
-def _runtime(  # noqa: PLR0913  (what the runtime follows from)
+def _runtime(
     layout: Layout, k3s: K3s | None, kubelet: Kubelet, node: NodeSeen | None, *, timeout_s: float, path: str
 ) -> RuntimeFacts:
     return read_runtime(
