@@ -73,9 +73,10 @@ class NodeVersions:
 
 @dataclass(frozen=True, slots=True)
 class ContainerdSupport:
-    """What containerd's configuration says about how cards can come into containers."""
+    """What containerd says about how cards can come into containers: the running one itself, or its files."""
 
     path: str
+    """The configuration's path."""
     enable_cdi: bool | None
     """What `enable_cdi` says; None where it is not set."""
     version: int
@@ -84,6 +85,41 @@ class ContainerdSupport:
     nvidia_runtime: bool
     default_runtime: str = ""
     systemd_cgroups: bool = False
+    asked: str = ""
+    """How containerd itself was asked: its socket, or `config dump`; empty where only its files were read."""
+
+    @property
+    def witness(self) -> str:
+        """Who says all this, as the subject of a sentence."""
+        return f"containerd ({self.asked})" if self.asked else self.path
+
+    @classmethod
+    def of_answer(cls, answer: Mapping[str, Any], *, path: str, socket: str) -> Self | None:
+        """Return what the running containerd says in CRI's Status, in the JSON of `config`; None where that is another.
+
+        `enableCDI` is there from 1.7 to 2.3 (seen: 2.1, 2.3). 2.4 has CDI on always, and the folders of the specs
+        alone; before 1.7 there is neither.
+
+        Args:
+            answer: the JSON.
+            path: of the configuration that this containerd reads.
+            socket: where it was asked.
+        """
+        containerd = answer.get("containerd")
+        if not isinstance(containerd, dict):
+            return None
+        runtimes = containerd.get("runtimes")
+        folders = answer.get("cdiSpecDirs")
+        return cls(
+            path,
+            bool(answer.get("enableCDI", "cdiSpecDirs" in answer)),
+            version=0,
+            cdi_folders=tuple(map(str, folders)) if isinstance(folders, list) else (),
+            nvidia_runtime=_has_nvidia(runtimes if isinstance(runtimes, dict) else {}),
+            default_runtime=str(containerd.get("defaultRuntimeName") or ""),
+            systemd_cgroups=_has_systemd(runtimes.values() if isinstance(runtimes, dict) else ()),
+            asked=f"asked on {socket}",
+        )
 
     @classmethod
     def of(cls, path: str, files: Iterable[Mapping[str, Any]]) -> Self:
@@ -93,14 +129,14 @@ class ContainerdSupport:
         default = ""
         folders: Sequence[str] = _DEFAULT_SPEC_FOLDERS
         runtimes: dict[str, Any] = {}
-        options: list[Mapping[str, Any]] = []
+        kinds: list[object] = []
         for table in tables:
             for name in _CRI.get(int(table.get("version", 1)), (_CRI_V3,)):
                 cri = table.get("plugins", {}).get(name, {})
                 containerd = cri.get("containerd", {})
                 default = str(containerd.get("default_runtime_name", default))
                 there = containerd.get("runtimes", {})
-                options += [_options(runtime) for runtime in there.values()]
+                kinds += there.values()
                 if name == _CRI_V1:
                     continue
                 enable = bool(cri["enable_cdi"]) if "enable_cdi" in cri else enable
@@ -111,12 +147,9 @@ class ContainerdSupport:
             enable,
             version=int(tables[0].get("version", 1)),
             cdi_folders=tuple(folders),
-            nvidia_runtime=any(
-                name == "nvidia" or "nvidia-container-runtime" in str(_options(runtime).get("BinaryName", ""))
-                for name, runtime in runtimes.items()
-            ),
+            nvidia_runtime=_has_nvidia(runtimes),
             default_runtime=default,
-            systemd_cgroups=any(given.get("SystemdCgroup") is True for given in options),
+            systemd_cgroups=_has_systemd(kinds),
         )
 
     def has_cdi(self, versions: NodeVersions) -> bool:
@@ -124,12 +157,23 @@ class ContainerdSupport:
 
         Without its version the file's own is the sign: k3s writes version 3 for containerd 2.
         """
-        if versions.has_cdi_always:
+        if versions.has_cdi_always and not self.asked:
             return True
         if self.enable_cdi is not None:
             return self.enable_cdi
         containerd = versions.containerd
         return self.version >= _V3 if containerd is None else containerd >= _CDI_BY_DEFAULT
+
+
+def _has_nvidia(runtimes: Mapping[str, object]) -> bool:
+    return any(
+        name == "nvidia" or "nvidia-container-runtime" in str(_options(runtime).get("BinaryName", ""))
+        for name, runtime in runtimes.items()
+    )
+
+
+def _has_systemd(runtimes: Iterable[object]) -> bool:
+    return any(_options(runtime).get("SystemdCgroup") is True for runtime in runtimes)
 
 
 def _options(runtime: object) -> Mapping[str, Any]:
@@ -169,10 +213,11 @@ def choose(
             return InjectionChoice(
                 Injection.CDI, "no configuration of containerd was found, and those of today have CDI"
             )
-        why = f"{versions.runtime} has CDI on always" if versions.has_cdi_always else f"{containerd.path} has CDI on"
+        is_always = versions.has_cdi_always and not containerd.asked
+        why = f"{versions.runtime} has CDI on always" if is_always else f"{containerd.witness} has CDI on"
         return InjectionChoice(Injection.CDI, why)
     if containerd is not None and containerd.nvidia_runtime:
-        return InjectionChoice(Injection.RUNTIME, f"{problem}; {containerd.path} has the nvidia runtime", problem)
+        return InjectionChoice(Injection.RUNTIME, f"{problem}; {containerd.witness} has the nvidia runtime", problem)
     return InjectionChoice(Injection.DEVICES, f"{problem}; kubelet is given device nodes and files", problem)
 
 
@@ -187,10 +232,10 @@ def cdi_problem(containerd: ContainerdSupport | None, *, versions: NodeVersions,
     if containerd is None:
         return ""
     if not containerd.has_cdi(versions):
-        return f"{containerd.path} has CDI off"
-    known = {plain_folder(folder) for folder in containerd.cdi_folders}
-    if cdi_folder is not None and plain_folder(cdi_folder) not in known:
-        return f"{containerd.path} reads CDI specs from {', '.join(containerd.cdi_folders)} and not from {cdi_folder}"
+        return f"{containerd.witness} has CDI off"
+    folders = containerd.cdi_folders
+    if cdi_folder is not None and plain_folder(cdi_folder) not in map(plain_folder, folders):
+        return f"{containerd.witness} reads CDI specs from {', '.join(folders)} and not from {cdi_folder}"
     return ""
 
 

@@ -28,6 +28,10 @@ class Card:
     healthy: bool = True
     answers: bool = True
     """Whether NVML gets an answer from it; a card that fell off the bus gives none."""
+    problem: str = ""
+    """Why it is out of order, with what ends that; empty where it is in order, or nobody knows."""
+    watched: bool = True
+    """Whether the driver reports its errors (XID)."""
     capability: tuple[int, int] | None = None
     """Its CUDA compute capability; None when the driver does not say."""
     exclusive: bool = False

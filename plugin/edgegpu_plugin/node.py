@@ -21,9 +21,11 @@ from edgegpu_core.inventory import Card, usable
 from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.reasons import cardless
+from edgegpu_plugin.cards.card_requests import CardRequests
 from edgegpu_plugin.cards.inventory_store import InventoryStore, SavedInventory
 from edgegpu_plugin.cards.nvml import Nvml
 from edgegpu_plugin.cards.nvml_library import CardProcess
+from edgegpu_plugin.cards.verdicts import CardVerdicts
 from edgegpu_plugin.compute.control import ComputeControl
 from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.containers.cgroups import any_runs, owner_of_process
@@ -130,6 +132,7 @@ class NodePart:
             on_silence=self._cards_lost,
             on_processes=self._on_processes,
             processes_s=lambda: self._isolation.look_s,
+            verdicts=CardVerdicts(config.paths.state),
         )
 
     def _node_selftest(self, results: SelftestResults) -> NodeSelftest:
@@ -195,12 +198,15 @@ class NodePart:
         )
 
     def change_requests(self) -> Callable[[ChangeRequest], Response]:
-        """Return what answers requests on the status socket: for live limits, and for the self-test."""
+        """Return what answers requests on the status socket: for live limits, cards, and the self-test."""
         limits = LimitRequests(self._isolation, changed=partial(mark_changed, self._config.paths.run))
+        cards = CardRequests(self.nvml, cards=self.state.cards)
 
         def answer(request: ChangeRequest) -> Response:
             is_selftest = (request.method, request.target) == ("PUT", SELFTEST_TARGET)
-            return self._selftest.ask() if is_selftest else limits.answer(request)
+            if is_selftest:
+                return self._selftest.ask()
+            return cards.answer(request) if cards.takes(request.target) else limits.answer(request)
 
         return answer
 
@@ -244,7 +250,6 @@ class NodePart:
     def document(self) -> dict[str, Any]:
         """Return this part's entries of the status document."""
         snapshot = self.state.snapshot()
-        names = {card.uuid: card.name for card in self.state.cards()}
         return {
             "injection": {"mode": self.injector.mode, "why": self.injector.why},
             **self._isolation.document(
@@ -262,7 +267,7 @@ class NodePart:
             "api": {"synced": self.pods.synced.is_set(), "problem": self._api_problem()},
             "unit_mib": snapshot.view.model.unit_mib,
             "unit_wanted_mib": self.state.unit_wanted_mib,
-            "cards": cards_part(snapshot, names),
+            "cards": cards_part(snapshot, {card.uuid: card for card in self.state.cards()}),
             "other_cards": other_cards_part(snapshot),
             "pods": self._pods_part(snapshot),
             "memory_use": self._memory_use.document(snapshot),
@@ -315,6 +320,7 @@ class NodePart:
         return node
 
     def _registered(self) -> None:
+        self.injector.look_again()
         self.publisher.kubelet_registered()
         self.state.changed.set()
 
@@ -382,7 +388,7 @@ class NodePart:
         cards = self._device_list.cards
         if any(card.healthy for card in cards):
             _LOG.error("no word of NVML for %g s: no card is offered until it answers", self._config.driver.absent_s)
-            self._offer(tuple(replace(card, healthy=False) for card in cards))
+            self._offer(tuple(replace(card, healthy=False, problem=self.nvml.problem) for card in cards))
 
     def _kubelet_restarted(self) -> None:
         """Take up a new kubelet; if its k3s has the extender, the first lists that it gets are whole."""

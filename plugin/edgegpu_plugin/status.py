@@ -2,12 +2,13 @@
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from edgegpu_base.http_unix import ChangeRequest, LocalServer, Response
 from edgegpu_core.deviceid import DeviceKind, count_by_card
+from edgegpu_core.inventory import Card
 from edgegpu_core.ledger import Grant
 from edgegpu_core.nodeview import is_complete
 from edgegpu_core.podview import PodView
@@ -36,19 +37,21 @@ def mark_changed(run_folder: Path) -> None:
         _LOG.warning("cannot mark the change of the status document: %s", error)
 
 
-def cards_part(snapshot: Snapshot, names: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the cards with what is free on each; `names` are their product names by UUID."""
+def cards_part(snapshot: Snapshot, cards: Mapping[str, Card]) -> list[dict[str, Any]]:
+    """Return the cards with what is free on each; `cards` are those that are offered, by UUID."""
     view = snapshot.view
     free = view.free()
     return [
         {
             "index": slot.label,
             "uuid": slot.uuid,
-            "name": names.get(slot.uuid, ""),
+            "name": cards[slot.uuid].name if slot.uuid in cards else "",
             "units": slot.units,
             "units_free": free.memory[position],
             "core_free": free.core[position],
             "healthy": slot.healthy,
+            "problem": cards[slot.uuid].problem if slot.uuid in cards else "",
+            "watched": slot.uuid not in cards or cards[slot.uuid].watched,
         }
         for position, slot in enumerate(view.slots)
     ]

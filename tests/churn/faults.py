@@ -20,7 +20,8 @@ from lab.labkit import LabError, wait_until
 from edgegpu_sim.driver import SimDriver, SimDriverError
 
 PAUSE_S = (3.0, 12.0)
-_FATAL_XID = 79
+_FATAL_XID = 109
+"""One after which a card is offered again when it has been quiet."""
 _AWAY_S = (3.0, 7.0)
 _LOST_S = (4.0, 15.0)
 _STOPPED_S = (2.0, 9.0)

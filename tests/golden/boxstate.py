@@ -310,7 +310,7 @@ def status(folder: Path) -> Any:  # noqa: ANN401  (JSON)
     run = folder / "run"
     document = doors.plugin_document(folder, run)
     rows = {
-        "cards": doors.cards_part(snapshot(), {"GPU-0": "T4"}),
+        "cards": doors.cards_part(snapshot(), {}),
         "other_cards": doors.other_cards_part(snapshot()),
         "pods": doors.pods_part(snapshot(), (), (), ()),
     }

@@ -16,10 +16,12 @@ from edgegpu_agent.cli.tree import app
 from edgegpu_plugin.status import StatusServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import typer
+
+    from edgegpu_base.http_unix import ChangeRequest, Response
 
 CARD_0 = "GPU-11111111-1111-1111-1111-111111111111"
 CARD_1 = "GPU-22222222-2222-2222-2222-222222222222"
@@ -69,9 +71,11 @@ def document(**more: object) -> dict[str, Any]:
 
 
 @contextmanager
-def plugin(folder: Path, answer: dict[str, Any]) -> Iterator[Path]:
-    """Serve a document as the plugin does; the socket's path comes out."""
-    server = StatusServer(folder, lambda: answer)
+def plugin(
+    folder: Path, answer: dict[str, Any], *, change: Callable[[ChangeRequest], Response] | None = None
+) -> Iterator[Path]:
+    """Serve a document as the plugin does, and what answers requests; the socket's path comes out."""
+    server = StatusServer(folder, lambda: answer, change=change)
     server.open()
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -79,7 +79,7 @@ def a_driver_that_is_not_loaded(box: Box) -> Effects:
 
 def a_driver_without_a_module_for_this_kernel(box: Box) -> Effects:
     kernel = "6.1.0-50-amd64"
-    box.program("uname", f"echo {kernel}")
+    box.write("/proc/sys/kernel/osrelease", f"{kernel}\n")
     box.write(f"/lib/modules/{kernel}/modules.dep", "kernel/drivers/video/fbdev/nvidia/nvidiafb.ko:\n")
     effects = dict.fromkeys((f"apt-get install linux-headers-{kernel}", "dkms autoinstall"), lambda: None)
     return {**effects, **a_driver_that_is_not_loaded(box)}

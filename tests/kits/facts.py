@@ -60,7 +60,7 @@ class FakeBox:
 
     def program(self, name: str, out: str, *, code: int = 0, script: str = "") -> None:
         """Put a program on the PATH."""
-        self._executable(self.bin / name, out, code, script)
+        self.executable(self.bin / name, out, code, script)
 
     def k3s(  # noqa: PLR0913  (a box has that many sides)
         self,
@@ -93,7 +93,7 @@ class FakeBox:
             f'*"get pods "*) cat {files["pods"]};;\n*readyz*) {ready_words};;\n*) exit 2;;\nesac'
         )
         (self.root / "usr/local/bin/k3s").unlink(missing_ok=True)
-        self._executable(self.root / "usr/local/bin/k3s", "", 0, script)
+        self.executable(self.root / "usr/local/bin/k3s", "", 0, script)
 
     def gpu(self, uuid: str = "GPU-11111111-2222-3333-4444-555555555555", number: int = 0) -> None:
         """Put a card in, as the kernel module shows it."""
@@ -107,7 +107,8 @@ class FakeBox:
         return read_facts(self.layout, path=path, **given)
 
     @staticmethod
-    def _executable(path: Path, out: str, code: int, script: str) -> None:
+    def executable(path: Path, out: str, code: int = 0, script: str = "") -> None:
+        """Write a program that prints this, or runs a script."""
         body = script or f"cat <<'END'\n{out}\nEND\nexit {code}"
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)

@@ -31,7 +31,11 @@ def nvidia_smi(*uuids: str, status: int = 0) -> ExecutedProgram:
 
 @contextmanager
 def container_runtime(
-    socket: Path, containers: Mapping[tuple[str, str], Behaviour], *, version: str = "v1"
+    socket: Path,
+    containers: Mapping[tuple[str, str], Behaviour],
+    *,
+    version: str = "v1",
+    information: Mapping[str, str] | None = None,
 ) -> Iterator[list[Sequence[str]]]:
     """Serve CRI; containers by the UID of their pod and their name. The commands that were run come out."""
     ids = {f"{uid}-{name}": key for key in containers for uid, name in [key]}
@@ -46,7 +50,9 @@ def container_runtime(
         return containers[ids[container]]()
 
     server = grpc.server(ThreadPoolExecutor(8))
-    server.add_generic_rpc_handlers((container_runtime_handlers(running, run, version=version),))
+    server.add_generic_rpc_handlers(
+        (container_runtime_handlers(running, run, version=version, information=information),)
+    )
     server.add_insecure_port(f"unix://{socket}")
     server.start()
     try:

@@ -40,7 +40,8 @@ Examples:
    "isolation": "none", "limiter" or "mps", "isolation_problem": TEXT,
    "kubelet": {"registered": BOOL, "registered_ms": NUMBER or null, "waiting_for": TEXT},
    "api": {"synced": BOOL, "problem": TEXT}, "extender": null or {"listen": TEXT, "healthy", "insecure": BOOL},
-   "cards": [{"index", "uuid", "name": TEXT, "units", "units_free", "core_free": NUMBER, "healthy": BOOL}],
+   "cards": [{"index", "uuid", "name": TEXT, "units", "units_free", "core_free": NUMBER, "healthy": BOOL,
+              "problem": TEXT why it is out of order, "watched": BOOL whether the driver reports its errors}],
    "pods": [{"namespace", "pod", "uid", "container": TEXT, "memory_units", "core": NUMBER,
              "cards": [{"index", "uuid": TEXT, "units": NUMBER of this card}], "phase": TEXT,
              "state": "allocated", "waiting", "refused", "lost" (its card is gone),
@@ -99,7 +100,11 @@ def problems(document: StatusDocument) -> list[str]:
             found.append(f"isolation: {node_words(document.isolation_problem)}")
         if not document.registered:
             found.append(f"kubelet: not registered, waiting for {document.waiting_for or 'kubelet'}")
-        found += [f"card {card.index} is out of order ({card.uuid})" for card in document.cards if not card.healthy]
+        found += [
+            f"card {card.index} is out of order ({card.uuid}){f': {card.problem}' if card.problem else ''}"
+            for card in document.cards
+            if not card.healthy
+        ]
     if document.unit_wanted_mib is not None:
         holders = dict.fromkeys(row.full_name for row in document.pods)
         found.append(

@@ -2,6 +2,7 @@
 
 from edgegpu_agent.cli import (
     agent,
+    card,
     config,
     demo,
     doctor,
@@ -35,6 +36,7 @@ put(app, "status", status.status, status.HELP, "Cards, who holds what, what is w
 put(app, "pods", pods.pods, pods.HELP, "Which container has which card.")
 put(app, "limit", limit.limit, limit.HELP, "Hold a running container to less card memory.")
 put(app, "selftest", selftest.selftest, selftest.HELP, "Try the limiter on this box's cards.")
+app.add_typer(card.app, name="card")
 app.add_typer(config.app, name="config")
 put(app, "install", install.install, install.HELP, "Put edgegpu on this machine, or change it there.")
 put(app, "uninstall", uninstall.uninstall, uninstall.HELP, "Take edgegpu off this machine.")

@@ -85,7 +85,7 @@ def _cards(doc: Document, seen: dict[str, CardReading], unit_mib: int) -> Iterab
             memory_mib=known.memory_mib if known else units * unit_mib,
             units=units,
             healthy=row.get("healthy") is True,
-            text="" if row.get("healthy") is True else "out of order",
+            text="" if row.get("healthy") is True else clipped(str(row.get("problem") or "out of order"), 256),
         )
     there = {str(row.get("uuid")) for row in offered}
     for one in seen.values():
@@ -246,6 +246,12 @@ def plugin_parts(document: Document) -> list[HealthPart]:
     return parts
 
 
+def _sick(card: Document) -> str:
+    """Return the label of a card that is out of order, and why it is."""
+    index, problem = str(card.get("index")), str(card.get("problem") or "")
+    return f"{index} ({problem})" if problem else index
+
+
 def _holds_any(document: Document) -> bool:
     """Return whether the node holds containers, or one whose pod has chosen that."""
     states = (str(_part(row, "isolation").get("state") or "off") for row in _rows(document, "pods"))
@@ -257,13 +263,13 @@ def _node_parts(document: Document) -> list[HealthPart]:
     waiting = (
         "" if kubelet.get("registered") else f"not registered, waiting for {kubelet.get('waiting_for') or 'kubelet'}"
     )
-    sick = [str(row.get("index")) for row in _rows(document, "cards") if not row.get("healthy")]
+    sick = [_sick(row) for row in _rows(document, "cards") if not row.get("healthy")]
     pods = _rows(document, "pods")
     refused = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "refused"]
     parts = [
         _judged("driver", str(_part(document, "driver").get("problem") or ""), bad=True),
         _judged("kubelet", waiting),
-        _judged("cards", f"out of order: {', '.join(sick)}" if sick else "", bad=True),
+        _judged("cards", f"out of order: {'; '.join(sick)}" if sick else "", bad=True),
     ]
     if _holds_any(document):
         parts.append(_isolation_part(document))

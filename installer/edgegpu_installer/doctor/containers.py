@@ -17,6 +17,7 @@ _RESTART_PLUGIN = "sudo systemctl restart edgegpu-plugin"
 _AUTO = f"take driver.injection out of /etc/edgegpu/plugin.yaml; {_RESTART_PLUGIN}"
 _RUNTIME_CLASS = "/apis/node.k8s.io/v1/runtimeclasses/nvidia"
 _NOT_FOUND = 404
+_CONFIG = "/etc/containerd/config.toml"
 _WELL = {
     "cdi": "CDI is on",
     "runtime": "the nvidia runtime is there",
@@ -25,7 +26,7 @@ _WELL = {
 
 
 def check_runtime(probe: BoxProbe) -> CheckResult:
-    """Check containerd's configuration: CDI where cards are injected by CDI, else the nvidia runtime and its class."""
+    """Check what containerd says, running or by its files: CDI where cards come by it, else the nvidia runtime."""
     if not probe.settings.has_plugin:
         return skipped(_NO_CARDS)
     containerd = probe.containerd
@@ -38,7 +39,7 @@ def check_runtime(probe: BoxProbe) -> CheckResult:
     if containerd is None:
         remedy = "set driver.containerd_config in /etc/edgegpu/plugin.yaml"
         return result_of([warning("no configuration of containerd was found", remedy)], details=details)
-    details += [f"{containerd.path}, cgroups by {'systemd' if containerd.systemd_cgroups else 'cgroupfs'}"]
+    details += [f"{containerd.witness}, cgroups by {'systemd' if containerd.systemd_cgroups else 'cgroupfs'}"]
     details += [f"kubelet {versions.kubelet or 'of an unknown version'}, {versions.runtime or 'an unknown runtime'}"]
     problems = [*_cardless(probe), *_unrecorded(probe)]
     match mode:
@@ -83,8 +84,10 @@ def _cdi_troubles(probe: BoxProbe, containerd: ContainerdSupport, versions: Node
 
 
 def _cdi_remedy(probe: BoxProbe, containerd: ContainerdSupport) -> str:
+    template = f"the template of {containerd.path or _CONFIG} (*.toml.tmpl beside it) and what it imports"
+    if containerd.asked and containerd.cdi_folders:  # it does not say whether a file turns CDI off, or none turns it on
+        return f"set enable_cdi = true in {template}; {restart_k3s(probe)}"
     if containerd.enable_cdi is False:
-        template = f"the template of {containerd.path} (*.toml.tmpl beside it) and what it imports"
         return f"take enable_cdi = false out of {template}; {restart_k3s(probe)}"
     return "upgrade k3s to 1.29 or later"
 

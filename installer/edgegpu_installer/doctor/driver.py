@@ -7,6 +7,7 @@ from typing import Any
 
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, result_of, skipped, warning
+from edgegpu_installer.machine.cards import card_drivers, module_trouble
 from edgegpu_installer.machine.programs import NOT_FOUND, ProgramResult
 
 _SMI_S = 30.0
@@ -20,8 +21,6 @@ _LOOK = "sudo dmesg | grep -iE 'nvrm|nvidia'"
 _NO_NOUVEAU = "echo blacklist nouveau | sudo tee /etc/modprobe.d/nouveau.conf"
 _NOT_LOADED = 9
 """nvidia-smi's status without the kernel module (NVML_ERROR_DRIVER_NOT_LOADED); branches 390 to 550 all end with it."""
-_MODULE_FILE = re.compile(r"/nvidia(-[\w-]+)?-uvm\.ko")
-"""A module of NVIDIA's in modules.dep; the kernel's own nvidiafb and nvidia-wmi-ec-backlight have other names."""
 
 
 def check_versions(probe: BoxProbe) -> CheckResult:
@@ -45,9 +44,9 @@ def check_cards(probe: BoxProbe) -> CheckResult:
     lost = list(_lost_troubles(probe))
     if not smi.well and lost:
         return result_of(lost)
-    if not smi.well:
-        return skipped(f"not looked at: nvidia-smi gives no list: {smi.words} (see the check `driver`)")
     seen = [_seen(line) for line in smi.out.splitlines() if line.count(",") >= _COMMAS]
+    if not smi.well and not seen:  # with one card that does not initialise it lists the others, and fails
+        return skipped(f"not looked at: nvidia-smi gives no list: {smi.words} (see the check `driver`)")
     try:
         offered = [_offered(card) for card in probe.status.get("cards") or ()]
     except SkippedCheck as unseen:  # report what is known without the plugin
@@ -76,6 +75,8 @@ class _Offered:
     index: str
     uuid: str
     healthy: bool
+    problem: str = ""
+    watched: bool = True
 
 
 _COMMAS = 3
@@ -114,19 +115,11 @@ def _version_troubles(
 
 def _no_module(probe: BoxProbe, library: str) -> CheckProblem:
     """Return why the module of an installed driver is not loaded, as far as it can be seen."""
-    driver = f"the NVIDIA driver ({library}) is installed"
-    if _has_nouveau(probe):
-        return broken(
-            f"{driver}, its kernel module is not loaded, and nouveau holds the cards", f"{_NO_NOUVEAU} && sudo reboot"
-        )
-    kernel = probe.run("uname", "-r").out.strip()
-    modules = probe.text(f"/lib/modules/{kernel}/modules.dep")
-    if modules is not None and not _MODULE_FILE.search(modules):
-        return broken(
-            f"{driver}, and has no kernel module for the running kernel {kernel}",
-            f"sudo apt-get install linux-headers-{kernel} && sudo dkms autoinstall && sudo modprobe nvidia",
-        )
-    return broken(f"{driver}, and its kernel module is not loaded", f"sudo modprobe nvidia; {_LOOK}")
+    driver = f"the NVIDIA driver ({library}) is installed, its kernel module is not loaded"
+    trouble = module_trouble(probe.layout)
+    if trouble is not None:
+        return broken(f"{driver}, and {trouble.why}", trouble.remedy)
+    return broken(driver, f"sudo modprobe nvidia; {_LOOK}")
 
 
 def _has_nouveau(probe: BoxProbe) -> bool:
@@ -176,7 +169,13 @@ def _seen(line: str) -> _Seen:
 
 
 def _offered(card: Mapping[str, Any]) -> _Offered:
-    return _Offered(str(card.get("index", "")), str(card.get("uuid", "")), bool(card.get("healthy", True)))
+    return _Offered(
+        str(card.get("index", "")),
+        str(card.get("uuid", "")),
+        bool(card.get("healthy", True)),
+        str(card.get("problem") or ""),
+        bool(card.get("watched", True)),
+    )
 
 
 def _without_plugin(seen: list[_Seen], unseen: SkippedCheck) -> CheckResult:
@@ -200,11 +199,17 @@ def _lost_troubles(probe: BoxProbe) -> Iterator[CheckProblem]:
 def _bus_troubles(probe: BoxProbe, seen: list[_Seen]) -> Iterator[CheckProblem]:
     """Yield NVIDIA cards on the PCI bus that the driver does not show; the driver's bus ids have a longer domain."""
     shown = {card.bus[-len("0000:00:00.0") :] for card in seen}
+    drivers = card_drivers(probe.layout)
     for name in probe.names("/sys/bus/pci/devices"):
         folder = f"/sys/bus/pci/devices/{name}"
         vendor, kind = (probe.text(f"{folder}/{file}") or "" for file in ("vendor", "class"))
         if vendor.strip() == "0x10de" and kind.startswith("0x03") and name not in shown:
-            yield warning(f"the card at {name} is on the bus, and the driver does not show it", _LOOK)
+            other = drivers.get(name, "")
+            if other not in {"", "nvidia"}:
+                why, remedy = f"{other} holds it", f"look for {other} in /etc/modprobe.d and /proc/cmdline; sudo reboot"
+            else:
+                why, remedy = "it may not have been initialised", f"{_LOOK}  # RmInitAdapter failed: sudo reboot"
+            yield warning(f"the card at {name} is on the bus, and the driver does not show it: {why}", remedy)
 
 
 def _names(card: _Seen | _Offered) -> set[str]:
@@ -230,13 +235,29 @@ def _exclusions(exclude: tuple[str, ...], seen: list[_Seen], offered: list[_Offe
 def _offer_troubles(seen: list[_Seen], offered: list[_Offered], exclude: tuple[str, ...]) -> Iterator[CheckProblem]:
     out_of_order = [card for card in offered if not card.healthy]
     for card in out_of_order:
+        why = f": {card.problem}" if card.problem else ""
+        remedy = f"sudo edgegpu card release {card.index}  # then its reset, or sudo reboot"
         yield warning(
-            f"card {card.index} is out of order ({card.uuid})",
-            f"{_LOOK}  # one that fell off the bus: sudo reboot",
+            f"card {card.index} is out of order ({card.uuid}){why}",
+            remedy if "until a reset" in why else f"{_LOOK}  # one that fell off the bus: sudo reboot",
         )
+    for card in offered:
+        if not card.watched:
+            yield warning(
+                f"card {card.index}: its health is not watched, for the driver reports no errors (XID)",
+                f"install the whole driver, library and module of one version; {_LOOK} has them",
+            )
     if len(out_of_order) == len(offered):
         yield broken("no card is offered", "sudo journalctl -u edgegpu-plugin -e")
     known = {card.uuid for card in offered}
+    for card_seen in seen:
+        instances = [card for card in offered if card.index.startswith(f"{card_seen.index}:")]
+        if card_seen.mig and not instances and not _is_excluded(card_seen, exclude):
+            yield warning(
+                f"card {card_seen.index} is in MIG mode and has no instances, so nothing of it is offered",
+                f"sudo nvidia-smi mig -i {card_seen.index} -cgi PROFILE -C  # -lgip lists profiles; or without MIG: "
+                f"sudo nvidia-smi -i {card_seen.index} -mig 0",
+            )
     for missing in seen:
         if not missing.mig and missing.uuid not in known and not _is_excluded(missing, exclude):
             yield warning(

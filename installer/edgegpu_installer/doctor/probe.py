@@ -206,7 +206,7 @@ class BoxProbe:
 
     @property
     def containerd(self) -> ContainerdSupport | None:
-        """What containerd's configuration says. Raises SkippedCheck."""
+        """What containerd says, running or by its files. Raises SkippedCheck."""
         usual = self.facts.runtime.config
         return self._cached("containerd", "runtime", lambda: self._clients.containerd(usual))
 

@@ -2,19 +2,17 @@
 
 import json
 import os
-import socket
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from edgegpu_base.listeners import UNSEEN, listener
 from edgegpu_installer.layout import DEVICE_PLUGINS, Layout
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
 _NOT_THEIRS = frozenset({"kubelet.sock", _CHECKPOINT, "DEPRECATION", "edgegpu"})
 """kubelet's own names, and our folder."""
 _ANSWER_S = 1.0
-_CREDENTIALS = struct.Struct("3i")
 _DRIVER = ("libnvidia-ml.so", "libcuda.so")
 
 
@@ -45,16 +43,12 @@ def device_sockets(layout: Layout) -> tuple[DeviceSocket, ...]:
 
 
 def _asked(layout: Layout, folder: int, name: str) -> DeviceSocket:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(_ANSWER_S)
-        try:
-            client.connect(f"/proc/self/fd/{folder}/{name}")  # the path itself may be too long for a socket
-            size = _CREDENTIALS.size
-            process, _, _ = _CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-        except (TimeoutError, BlockingIOError):
-            return DeviceSocket(name, is_served=True)  # it listens, and its queue is full
-        except OSError:
-            return DeviceSocket(name)
+    # the path itself may be too long for a socket
+    process = listener(f"/proc/self/fd/{folder}/{name}", timeout_s=_ANSWER_S)
+    if process is None:
+        return DeviceSocket(name)
+    if process == UNSEEN:
+        return DeviceSocket(name, is_served=True)
     return DeviceSocket(name, is_served=True, program=_program(layout, process), has_driver=_driver(layout, process))
 
 

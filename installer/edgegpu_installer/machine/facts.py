@@ -15,7 +15,7 @@ from edgegpu_core.injection import ContainerdSupport, NodeVersions, major_minor
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.cards import Cards, read_cards
-from edgegpu_installer.machine.container_runtime import RuntimeFacts, read_runtime
+from edgegpu_installer.machine.container_runtime import OwnContainerd, RuntimeFacts, read_runtime
 from edgegpu_installer.machine.device_sockets import DeviceSocket, device_sockets, registered_devices
 from edgegpu_installer.machine.k3s import K3s, kubectl_of, read_k3s
 from edgegpu_installer.machine.kubelet import Kubelet, read_kubelet
@@ -160,7 +160,7 @@ def read_facts(
         kubelet_folder=(k3s or kubelet).kubelet_folder,
         sockets=device_sockets(layout),
         registered=registered_devices(layout),
-        runtime=_runtime(layout, k3s, kubelet, node),
+        runtime=_runtime(layout, k3s, kubelet, node, timeout_s=timeout_s, path=path),
         is_wsl=layout.at("/dev/dxg").exists(),
         cards=read_cards(layout, driver_root=root, timeout_s=timeout_s, path=path),
         driver_root=root,
@@ -192,12 +192,16 @@ def _kubectl(
             return kubectl_of(k3s, layout, path=path, timeout_s=timeout_s) if k3s is not None else None
 
 
-def _runtime(layout: Layout, k3s: K3s | None, kubelet: Kubelet, node: NodeSeen | None) -> RuntimeFacts:
+def _runtime(
+    layout: Layout, k3s: K3s | None, kubelet: Kubelet, node: NodeSeen | None, *, timeout_s: float, path: str
+) -> RuntimeFacts:
     return read_runtime(
         layout,
         endpoint=k3s.endpoint if k3s else kubelet.endpoint,
-        own_config=k3s.containerd_config if k3s else "",
+        own=OwnContainerd(k3s.containerd_config, k3s.containerd_program) if k3s else OwnContainerd(),
         versions=node.versions if node else NodeVersions(),
+        timeout_s=timeout_s,
+        path=path,
     )
 
 

@@ -141,6 +141,11 @@ class K3s:
         return f"{self.data}/agent/etc/containerd/config.toml"
 
     @property
+    def containerd_program(self) -> str:
+        """The path of the containerd that k3s unpacks and starts."""
+        return f"{self.data}/data/current/bin/containerd"
+
+    @property
     def endpoint(self) -> str:
         """The socket of a container runtime that k3s does not start itself; empty when it runs its own containerd."""
         return self.effective().last("container-runtime-endpoint")

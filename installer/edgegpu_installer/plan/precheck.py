@@ -268,16 +268,21 @@ def _no_cards(facts: MachineFacts) -> Iterator[Finding]:
         return
     cards = "1 NVIDIA card" if facts.cards.on_bus == 1 else f"{facts.cards.on_bus} NVIDIA cards"
     if facts.cards.on_bus and not facts.cards.driver and facts.cards.installed:
+        trouble = facts.cards.trouble
+        why = facts.cards.why or "its kernel module is not loaded"
+        remedy = "sudo modprobe nvidia; `sudo dmesg | grep -iE 'nvrm|nvidia'` says what it lacks"
+        if trouble is not None:
+            why, remedy = trouble.why, trouble.remedy
         yield _warn(
             f"{cards}, and a driver that is installed and not loaded",
-            facts.cards.why or "its kernel module is not loaded",
-            "sudo modprobe nvidia; `sudo dmesg | grep -iE 'nvrm|nvidia'` says what it lacks; the cards are offered by "
-            "themselves once the driver shows them",
+            why,
+            f"{remedy}; the cards are offered by themselves once the driver shows them",
         )
     elif facts.cards.on_bus and not facts.cards.driver:
+        taken = f"; {facts.cards.trouble.why}" if facts.cards.trouble is not None else ""
         yield _warn(
             f"{cards}, and no driver",
-            facts.cards.why or "the driver is not installed",
+            (facts.cards.why or "the driver is not installed") + taken,
             "install the NVIDIA driver and boot, then install again",
         )
     else:

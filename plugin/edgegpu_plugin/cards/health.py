@@ -1,27 +1,39 @@
-"""The health of the cards: which are out of order, and when they are in order again; time is passed in."""
+"""The health of the cards: which are out of order and why, and when they are in order again; time is passed in."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from edgegpu_core.inventory import Card
+from edgegpu_plugin.cards.verdicts import CardVerdicts
+from edgegpu_plugin.cards.xids import Xid, XidRecovery, of_code
 
-IGNORED_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-"""Errors of an application itself, which leave the card healthy (NVIDIA's device plugin ignores the same)."""
+SILENT = "the driver gets no answer from it: a reboot brings back a card that fell off the bus"
 
 
 class CardHealth:
-    """The cards seen since the process began: which answer no more, and which reported an error."""
+    """The cards seen since the process began: which answer no more, which reported an error, which are released."""
 
-    def __init__(self, recover_s: float) -> None:
+    def __init__(self, recover_s: float, verdicts: CardVerdicts | None = None) -> None:
         self._recover_s = recover_s
+        self._verdicts = CardVerdicts() if verdicts is None else verdicts
         self._answered: dict[str, Card] = {}
         self._silent: dict[str, Card] = {}
-        self._xid_at: dict[str, float] = {}
+        self._errors: dict[str, tuple[float, Xid]] = {}
+        self._released: set[str] = set()
 
     @property
     def missing(self) -> bool:
         """Whether a card that was there does not answer."""
-        return bool(self._silent)
+        return any(not self.is_released(card) for card in self._silent.values())
+
+    @property
+    def has_none_left(self) -> bool:
+        """Whether all cards that were there are released."""
+        return bool(self._released) and all(map(self.is_released, self.known()))
+
+    def is_released(self, card: Card) -> bool:
+        """Return whether an operator has had this card, or the GPU that it is part of, let go of."""
+        return not self._released.isdisjoint({card.uuid, card.parent or card.uuid})
 
     def known(self) -> tuple[Card, ...]:
         """Return the cards that are there or were, by index."""
@@ -44,19 +56,58 @@ class CardHealth:
             if uuid not in self._answered and (card.parent or uuid) not in gpus
         }
 
-    def report_xid(self, uuids: Iterable[str], code: int, now_s: float) -> bool:
-        """Record an error that the driver reported for these cards; return whether it puts them out of order."""
-        if code in IGNORED_XIDS:
-            return False
-        for uuid in uuids:
-            self._xid_at[uuid] = now_s
-        return True
+    def report_xid(self, uuids: Iterable[str], code: int, now_s: float) -> Xid:
+        """Record an error that the driver reported for these cards; return what it means."""
+        xid, cards = of_code(code), tuple(uuids)
+        if xid.recovery is XidRecovery.RESET:
+            self._verdicts.add(cards, code)
+        elif xid.recovery is XidRecovery.QUIET:
+            self._errors |= dict.fromkeys(cards, (now_s, xid))
+        return xid
+
+    def release(self, gpu: str) -> None:
+        """Let go of a GPU: neither it nor a part of it is offered until `accept`, or a reload of the driver."""
+        self._released.add(gpu)
+
+    def accept(self, gpu: str) -> None:
+        """Take a GPU back, and forget its errors and those of its parts."""
+        self._released.discard(gpu)
+        cards = [gpu, *(card.uuid for card in self.known() if card.parent == gpu)]
+        self._verdicts.clear(cards)
+        for card in cards:
+            self._errors.pop(card, None)
+
+    def drop_reloaded(self) -> None:
+        """Forget what a reload of the driver has ended."""
+        if self._verdicts.drop_reloaded():
+            self._released.clear()
 
     def with_health(self, now_s: float) -> tuple[Card, ...]:
-        """Return all known cards with their health; an error no longer counts when none followed for `recover_s`."""
-        self._xid_at = {uuid: at for uuid, at in self._xid_at.items() if now_s - at < self._recover_s}
-        return tuple(
-            replace(card, healthy=answers and card.uuid not in self._xid_at, answers=answers)
-            for card in self.known()
-            for answers in (card.uuid in self._answered,)
-        )
+        """Return all known cards with their health; an error of the kind `quiet` counts for `recover_s`."""
+        self._errors = {uuid: error for uuid, error in self._errors.items() if now_s - error[0] < self._recover_s}
+        return tuple(self._judged(card) for card in self.known())
+
+    def _judged(self, card: Card) -> Card:
+        is_released = self.is_released(card)
+        answers = is_released or card.uuid in self._answered
+        problem = self._problem(card, is_released=is_released, answers=answers)
+        return replace(card, healthy=not problem, answers=answers, problem=problem)
+
+    def _problem(self, card: Card, *, is_released: bool, answers: bool) -> str:
+        """Return why nothing new comes onto a card, with what ends that; empty where it may."""
+        error = self._verdicts.cards.get(card.uuid)
+        fault = "" if error is None else f"XID {error}, {of_code(error).name}"
+        if is_released:
+            back = f"edgegpu has let go of it; after its reset: sudo edgegpu card accept {card.index}"
+            return f"{fault}; {back}" if fault else back
+        if fault:
+            return (
+                f"{fault}: out until a reset of the card (sudo edgegpu card release {card.index}), a reload of the "
+                "driver or a reboot"
+            )
+        if not answers:
+            return SILENT
+        if (quiet := self._errors.get(card.uuid)) is not None:
+            xid = quiet[1]
+            return f"XID {xid.code}, {xid.name}: offered again after {self._recover_s:g} s without another error"
+        return ""

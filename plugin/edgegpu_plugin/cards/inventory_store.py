@@ -78,7 +78,7 @@ class InventoryStore:
 
 
 def _entry(card: Card) -> dict[str, Any]:
-    return {key: part for key, part in asdict(card).items() if key not in {"healthy", "answers"}}
+    return {key: part for key, part in asdict(card).items() if key not in {"healthy", "answers", "problem", "watched"}}
 
 
 def _cards(value: dict[str, Any], key: str) -> tuple[Card, ...]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.nvml_library import CardProcess, NvmlLibrary
 from edgegpu_plugin.cards.nvml_worker import NvmlWorker
+from edgegpu_plugin.cards.verdicts import CardVerdicts
 from edgegpu_plugin.config.schema import Driver
 from edgegpu_plugin.errors import NvmlError, NvmlProblem
 
@@ -35,6 +36,7 @@ class Nvml:
         on_silence: Callable[[], None] = lambda: None,
         on_processes: Callable[[Mapping[str, tuple[CardProcess, ...]]], None] = lambda _processes: None,
         processes_s: Callable[[], float | None] = lambda: None,
+        verdicts: CardVerdicts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare the watch over the cards without loading NVML.
@@ -47,6 +49,7 @@ class Nvml:
             on_processes: called on the task's thread with the processes on each card, by its UUID; a card that
                 cannot tell is left out.
             processes_s: returns the seconds between two such lists; None: twice a minute.
+            verdicts: the cards that are out until a reset; None: none, and none is kept.
             clock: a monotonic clock in seconds.
         """
         self._settings = settings
@@ -55,9 +58,11 @@ class Nvml:
         self._on_processes = on_processes
         self._processes_s = processes_s
         self._clock = clock
-        self._library = NvmlLibrary(root=settings.root, recover_s=settings.recover_s, clock=clock)
+        self._library = NvmlLibrary(root=settings.root, recover_s=settings.recover_s, verdicts=verdicts, clock=clock)
         self._worker = NvmlWorker(step=lambda: self._library.step, clock=clock)
         self._stopping = threading.Event()
+        self._woken = threading.Event()
+        """Set by what the task shall do at once: end, or look at the cards."""
         self._reported: tuple[Card, ...] | None = None
         self._trouble: NvmlError | None = None
         self._silent_since: float | None = None
@@ -97,11 +102,13 @@ class Nvml:
                     self._note(error)
             poll_s = self._settings.poll_s
             often_s = (self._processes_s() or poll_s) if self._trouble is None else _RECOVERY_POLL_S
-            self._stopping.wait(min(often_s, poll_s))
+            self._woken.wait(min(often_s, poll_s))
+            self._woken.clear()
 
     def stop(self) -> None:
         """Make `run` end, even while a call hangs."""
         self._stopping.set()
+        self._woken.set()
         self._worker.stop()
 
     def cards(self) -> tuple[Card, ...]:
@@ -114,6 +121,28 @@ class Nvml:
         """
         times = _START_TIMES if self._library.starts_next else 1
         return self._worker.call(self._library.query, timeout_s=self._settings.nvml_timeout_s * times)
+
+    def release(self, gpu: str) -> None:
+        """Close all that is open of the cards, and leave one GPU alone until `accept`; on any thread.
+
+        Raises:
+            NvmlError: NVML does not answer in the time of the settings.
+        """
+        self._worker.call(lambda: self._library.release(gpu), timeout_s=self._settings.nvml_timeout_s)
+        self._look_now()
+
+    def accept(self, gpu: str) -> None:
+        """Take a GPU back as in order; on any thread.
+
+        Raises:
+            NvmlError: NVML does not answer in the time of the settings.
+        """
+        self._worker.call(lambda: self._library.accept(gpu), timeout_s=self._settings.nvml_timeout_s)
+        self._look_now()
+
+    def _look_now(self) -> None:
+        self._next_query = self._clock()
+        self._woken.set()
 
     def process_shares(self, cards: Collection[str]) -> Mapping[str, Mapping[int, int] | None]:
         """Return what `NvmlLibrary.process_shares` does, on any thread.
@@ -145,7 +174,7 @@ class Nvml:
             return
         for card in cards:
             if card.healthy != self._was_healthy(card.uuid):
-                state = "in order again" if card.healthy else "out of order"
+                state = "in order again" if card.healthy else f"out of order: {card.problem}"
                 _log.warning("card %s (%s) is %s", card.label, card.uuid, state)
         self._reported = cards
         self._on_cards(cards)
@@ -162,7 +191,7 @@ class Nvml:
         self._trouble = error
         self._check_silence()
         if error is not None and self._reported and error.kind in (NvmlProblem.NOT_LOADED, NvmlProblem.NO_DRIVER):
-            self._report(tuple(replace(card, healthy=False) for card in self._reported))
+            self._report(tuple(replace(card, healthy=False, problem=str(error)) for card in self._reported))
 
     def _check_silence(self) -> None:
         """Count the cards as out of order when NVML has not listed them for `absent_s`."""
@@ -174,7 +203,7 @@ class Nvml:
         if self._is_silent or now - self._silent_since < self._settings.absent_s:
             return
         self._is_silent = True
-        self._reported = (
-            None if self._reported is None else tuple(replace(card, healthy=False) for card in self._reported)
-        )
+        why = str(self._trouble)
+        if self._reported is not None:
+            self._reported = tuple(replace(card, healthy=False, problem=why) for card in self._reported)
         self._on_silence()

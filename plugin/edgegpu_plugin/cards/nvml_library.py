@@ -14,6 +14,8 @@ import pynvml
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS, mig_caps, open_to_others
 from edgegpu_plugin.cards.health import CardHealth
+from edgegpu_plugin.cards.verdicts import CardVerdicts
+from edgegpu_plugin.cards.xids import XidRecovery
 from edgegpu_plugin.errors import NvmlError, NvmlProblem
 
 _log = logging.getLogger(__name__)
@@ -33,6 +35,12 @@ _NO_INSTANCE = 0xFFFFFFFF
 _NO_SUCH = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND})
 """The card, or the driver, does not have the function."""
 
+_CONSEQUENCES = {
+    XidRecovery.INFORMATION: "for information, the card stays",
+    XidRecovery.APPLICATION: "the application's, the card stays",
+    XidRecovery.QUIET: "out of order until it has been quiet for a while",
+    XidRecovery.RESET: "out of order until a reset of the card, a reload of the driver or a reboot",
+}
 _PERCENT = 100
 _GONE = frozenset(
     {
@@ -71,17 +79,31 @@ _NOTHING = _Found((), {}, {}, {})
 class NvmlLibrary:
     """The loaded library and its last result; one thread makes all calls, and any of them may never return."""
 
-    def __init__(self, *, root: Path, recover_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        root: Path,
+        recover_s: float,
+        verdicts: CardVerdicts | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._root = root
         self._clock = clock
-        self._health = CardHealth(recover_s)
+        self._health = CardHealth(recover_s, verdicts)
         self._open_since: float | None = None
         self._found = _NOTHING
         self._silent: frozenset[int] = frozenset()
         self._events: Any = None
         self._watched: dict[str, Any] = {}
+        self._undivided: frozenset[str] = frozenset()
+        """The GPUs in MIG mode that have no instances, each said once."""
+        self._ever_unwatched: frozenset[str] = frozenset()
+        self._unwatched: frozenset[str] = frozenset()
+        """The GPUs of the last list whose errors the driver does not report."""
         self._sampled: dict[str, int] = {}
         """By card: the driver's time of the last sample of its processes."""
+        self._odd: set[str] = set()
+        """The optional queries that failed oddly, each said once."""
         self.driver_version = ""
         self.step = ""
         """The library's function that runs now, for the errors of callers that wait."""
@@ -105,6 +127,16 @@ class NvmlLibrary:
             raise _nvml_error(error, self.step) from error
         except OSError as error:
             raise NvmlError(NvmlProblem.FAILED, f"cannot look at the cards ({self.step}): {error}") from error
+
+    def release(self, gpu: str) -> None:
+        """Close all that is open of the cards, and leave one GPU alone until `accept`, so that it can be reset."""
+        self._health.release(gpu)
+        if self._open_since is not None:
+            self._close()
+
+    def accept(self, gpu: str) -> None:
+        """Take a GPU back as in order; the next query looks at it."""
+        self._health.accept(gpu)
 
     def processes(self) -> Mapping[str, tuple[CardProcess, ...]]:
         """Return the processes on each card of the last query, by its UUID; a card that cannot tell is left out.
@@ -181,7 +213,9 @@ class NvmlLibrary:
         while self._events is not None:
             try:
                 event = self._nv("nvmlEventSetWait_v2", self._events, 0)
-            except pynvml.NVMLError:  # none is left, or a card is gone, which the query itself finds
+            except pynvml.NVMLError as error:  # none is left, or a card is gone, which the query itself finds
+                if error.value in _NO_SUCH:
+                    self._say_unwatched(self._watched, error)
                 return
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
                 self._take_xid(event)
@@ -192,14 +226,22 @@ class NvmlLibrary:
 
     def _query(self) -> tuple[Card, ...]:
         now = self._clock()
+        self._health.drop_reloaded()
+        if self._health.has_none_left:
+            return self._health.with_health(now)
         if self._health.missing and self._open_since is not None and now - self._open_since >= _REINIT_S:
             self._close()
         self._open()
         self._found = self._read_cards()
         self._health.update(self._found.cards, self._found.gpus.keys())
         self._drain_events()
-        self._watch_events()
-        cards = self._health.with_health(self._clock())
+        if self._found.gpus.keys() != self._watched.keys():
+            self._watch_events()
+            self._drain_events()
+        cards = tuple(
+            replace(card, watched=(card.parent or card.uuid) not in self._unwatched)
+            for card in self._health.with_health(self._clock())
+        )
         if not cards and not self._found.gpus:
             self._close()  # a new card is seen only after a new start, which costs little without cards
             raise NvmlError(
@@ -235,7 +277,10 @@ class NvmlLibrary:
         found = _Found((), {}, {}, {})
         cards: list[Card] = []
         silent: set[int] = set()
+        released = {card.index for card in self._health.known() if self._health.is_released(card)}
         for index in range(self._nv("nvmlDeviceGetCount")):
+            if index in released:
+                continue
             try:
                 handle = self._nv("nvmlDeviceGetHandleByIndex", index)
                 uuid = str(self._nv("nvmlDeviceGetUUID", handle))
@@ -271,6 +316,9 @@ class NvmlLibrary:
             except pynvml.NVMLError_NotFound:
                 continue
             cards.append(self._read_mig(card, number, mig, found))
+        if not cards and uuid not in self._undivided:
+            _log.warning("GPU %d is in MIG mode and has no instances: nothing of it is offered", index)
+        self._undivided = self._undivided - {uuid} if cards else self._undivided | {uuid}
         return cards
 
     def _read_mig(self, gpu: Card, number: int, handle: Any, found: _Found) -> Card:  # noqa: ANN401
@@ -297,27 +345,46 @@ class NvmlLibrary:
         return mode is not None and bool(mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
     def _optional(self, name: str, handle: Any) -> Any:  # noqa: ANN401
-        """Return a query's answer; None where the driver or the card does not have it."""
+        """Return a query's answer; None where the driver or the card does not have it, or it fails oddly."""
         try:
             return self._nv(name, handle)
         except pynvml.NVMLError as error:
-            if error.value in _NO_SUCH:
-                return None
-            raise
+            if error.value in _GONE | {pynvml.NVML_ERROR_GPU_IS_LOST}:
+                raise
+            if error.value not in _NO_SUCH and name not in self._odd:
+                self._odd.add(name)
+                _log.warning("the driver does not answer %s, which the cards are offered without: %s", name, error)
+            return None
 
     def _watch_events(self) -> None:
-        """Register for the errors of all GPUs, with a new event set when other GPUs answer than before."""
-        if self._found.gpus.keys() == self._watched.keys():
-            return
+        """Register for the errors of all GPUs that answer now, with a new event set.
+
+        Without event sets, or for a GPU that has none, the cards are offered, and their errors are not seen.
+        """
+        gpus = self._found.gpus
         if self._events is not None:
             self._nv("nvmlEventSetFree", self._events)
-        self._events = self._nv("nvmlEventSetCreate")
-        for uuid, handle in self._found.gpus.items():
+        self._events, self._watched, self._unwatched = None, gpus, frozenset()
+        try:
+            self._events = self._nv("nvmlEventSetCreate")
+        except pynvml.NVMLError as error:
+            if error.value in _GONE:
+                raise
+            self._say_unwatched(gpus, error)
+            return
+        for uuid, handle in gpus.items():
             try:
                 self._nv("nvmlDeviceRegisterEvents", handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
             except pynvml.NVMLError as error:
-                _log.warning("%s reports no errors of its own (XID): %s", uuid, error)
-        self._watched = self._found.gpus
+                self._say_unwatched([uuid], error)
+
+    def _say_unwatched(self, gpus: Iterable[str], error: pynvml.NVMLError) -> None:
+        """Note that the driver does not report the errors of some GPUs; each is said once."""
+        for uuid in gpus:
+            if uuid not in self._ever_unwatched:
+                _log.warning("%s is not watched: the driver reports no errors (XID) of it: %s", uuid, error)
+        self._unwatched |= frozenset(gpus)
+        self._ever_unwatched |= self._unwatched
 
     def _take_xid(self, event: Any) -> None:  # noqa: ANN401
         gpu = next((uuid for uuid, handle in self._watched.items() if _same(handle, event.device)), "")
@@ -327,8 +394,8 @@ class NvmlLibrary:
             for card in self._health.known()
             if card.uuid == gpu or (card.parent == gpu and gi in (_NO_INSTANCE, self._found.instances.get(card.uuid)))
         ]
-        serious = self._health.report_xid(hit, code, self._clock())
-        _log.warning("XID %d on %s: %s", code, gpu, "out of order" if serious else "an application's own, ignored")
+        xid = self._health.report_xid(hit, code, self._clock())
+        _log.warning("XID %d on %s, %s: %s", code, gpu, xid.name, _CONSEQUENCES[xid.recovery])
 
 
 def load_library(root: Path) -> None:

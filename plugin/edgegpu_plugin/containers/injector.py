@@ -148,13 +148,17 @@ class Injector:
         return self._choice.why
 
     def learn_versions(self, versions: NodeVersions) -> None:
-        """Take kubelet's version and the runtime's, and choose the injection mode by it.
-
-        The mode stays unchanged when containerd's configuration cannot be read.
-        """
+        """Take kubelet's version and the runtime's, and choose the injection mode by it."""
         if not versions.kubelet or versions == self.versions:
             return
         self.versions = versions
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Ask containerd again, which a kubelet that has started may have found with another configuration.
+
+        The mode stays unchanged when containerd does not answer and its configuration cannot be read.
+        """
         try:
             self._choice = self._choose(before=self._choice)
         except EdgegpuError as error:

@@ -6,14 +6,13 @@ import logging
 import os
 import re
 import secrets
-import socket
-import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgegpu_base.listeners import listener
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.kubelet.device_plugin import ResourcePlugin
 from edgegpu_plugin.pb import DevicePluginOptions, DevicePluginServer, OfferedDevice, ServingLoop, StopSignal
@@ -36,7 +35,6 @@ _MOST_SLUG = 48
 _MARK = "@"
 """Stands between the resource and the registration in a socket's name; no resource's name has it."""
 _TOKEN_BYTES = 4
-_UCRED = struct.Struct("3i")
 _PROBE_S = 1.0
 
 
@@ -230,7 +228,7 @@ class PluginSocket:
 
 def listens(path: Path) -> bool:
     """Return whether a process listens on a socket."""
-    return _answering(path) is not None
+    return listener(path, timeout_s=_PROBE_S) is not None
 
 
 def _unlink(path: Path) -> None:
@@ -244,7 +242,7 @@ def _unmade(path: Path, error: Exception) -> PluginError:
 
 def _remove_dead(path: Path) -> None:
     """Remove the socket of a dead plugin, and refuse to serve beside a living one."""
-    pid = _answering(path)
+    pid = listener(path, timeout_s=_PROBE_S)
     if pid is None:
         _unlink(path)
         return
@@ -256,17 +254,3 @@ def _remove_dead(path: Path) -> None:
         f"cannot listen beside {path}: another process ({name}, pid {pid}) answers there; "
         "end it, or give this one other resource names"
     )
-
-
-def _answering(path: Path) -> int | None:
-    """Return the pid of the process that listens on a socket (0 when it cannot be seen); None when no process does."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(_PROBE_S)
-        try:
-            probe.connect(str(path))
-            pid: int = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[0]
-        except (TimeoutError, BlockingIOError):
-            return 0  # it listens, but its queue is full
-        except OSError:
-            return None
-        return pid

@@ -1,6 +1,6 @@
-"""The container runtime's interface (CRI): which containers run, and a program in one; no part of the plugin process.
+"""The container runtime's interface (CRI): its configuration, which containers run, and a program in one.
 
-The package's `__init__` leaves this module out, so that the plugin does not load it.
+The package's `__init__` leaves this module out: the plugin loads it to ask for the configuration alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -74,15 +74,17 @@ class ContainerRuntimeCaller:
         """
         state = cri.ContainerStateValue(state=cri.CONTAINER_RUNNING)
         asked = cri.ListContainersRequest(filter=cri.ContainerFilter(state=state))
-        for version in _VERSIONS:
-            self._version = version
-            try:
-                answer = self._call(0, "ListContainers", asked, cri.ListContainersResponse, timeout_s)
-                break
-            except grpc.RpcError as error:
-                if version == _VERSIONS[-1] or _code(error) is not grpc.StatusCode.UNIMPLEMENTED:
-                    raise RuntimeCallError(_words(error)) from error
+        answer = self._call_any("ListContainers", asked, cri.ListContainersResponse, timeout_s)
         return [RunningContainer(one.id, dict(one.labels)) for one in answer.containers]
+
+    def information(self, *, timeout_s: float) -> Mapping[str, str]:
+        """Return what the runtime says of itself: texts by name, containerd's configuration as JSON by `config`.
+
+        Raises:
+            RuntimeCallError: no runtime answers there, or not in time.
+        """
+        answer = self._call_any("Status", cri.StatusRequest(verbose=True), cri.StatusResponse, timeout_s)
+        return dict(answer.info)
 
     def run(self, container: str, command: Sequence[str], *, timeout_s: int) -> ExecutedProgram:
         """Run a program in a container, without a shell; the runtime kills it after `timeout_s`.
@@ -99,6 +101,21 @@ class ContainerRuntimeCaller:
                 raise ProgramMissingError(f"there is no {command[0]} in the container") from error
             raise RuntimeCallError(_why_not_run(error, timeout_s)) from error
         return ExecutedProgram(answer.stdout, answer.stderr, answer.exit_code)
+
+    def _call_any(self, name: str, request: Any, response: Any, timeout_s: float) -> Any:  # noqa: ANN401
+        """Make a call by the newest version of the interface that the runtime has.
+
+        Raises:
+            RuntimeCallError: no runtime answers there, or not in time.
+        """
+        for version in _VERSIONS:
+            self._version = version
+            try:
+                return self._call(0, name, request, response, timeout_s)
+            except grpc.RpcError as error:
+                if version == _VERSIONS[-1] or _code(error) is not grpc.StatusCode.UNIMPLEMENTED:
+                    raise RuntimeCallError(_words(error)) from error
+        raise AssertionError(_VERSIONS)
 
     def _call(self, link: int, name: str, request: Any, response: Any, timeout_s: float) -> Any:  # noqa: ANN401
         call = self._links[link].unary_unary(
@@ -151,6 +168,7 @@ def container_runtime_handlers(
     run: Callable[[str, Sequence[str], int], ExecutedProgram],
     *,
     version: str = _VERSIONS[0],
+    information: Mapping[str, str] | None = None,
 ) -> "grpc.GenericRpcHandler[Any, Any]":
     """Return the gRPC handler of a simulated runtime.
 
@@ -158,6 +176,7 @@ def container_runtime_handlers(
         running: returns the running containers.
         run: runs a command (container, words, timeout in seconds); CallRefusedError becomes the call's error.
         version: of the interface.
+        information: what it says of itself; None for one that does not.
     """
 
     def listed(_: cri.ListContainersRequest, __: grpc.ServicerContext) -> cri.ListContainersResponse:
@@ -183,4 +202,7 @@ def container_runtime_handlers(
         "ListContainers": unary(listed, cri.ListContainersRequest),
         "ExecSync": unary(executed, cri.ExecSyncRequest),
     }
+    if information is not None:
+        status = cri.StatusResponse(info=information)
+        methods["Status"] = unary(lambda _asked, _context: status, cri.StatusRequest)
     return grpc.method_handlers_generic_handler(f"runtime.{version}.RuntimeService", methods)

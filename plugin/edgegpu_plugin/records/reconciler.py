@@ -142,6 +142,7 @@ class Reconciler:
             self._handle_refused(self.state.snapshot())
             self._handle_cardless(self.state.snapshot())
             self._handle_unrecorded(self.state.snapshot())
+            self._warn_of_faults(self.state.snapshot())
             self._delete_dead_pods(snapshot)
             self.clean_containers()
         except (KubeError, OSError) as error:
@@ -266,6 +267,14 @@ class Reconciler:
         )
         for one in self.unrecorded:
             self.pods.warn(one.pod, "GPUUnrecorded", one.reason)
+
+    def _warn_of_faults(self, snapshot: Snapshot) -> None:
+        """Write events for pods with a share of a card that is there and out of order: they stay, nothing new comes."""
+        for uid, pod in snapshot.view.pods.items():
+            held = {card for grant in snapshot.view.ledger.grants(uid).values() for card in grant.cards()}
+            for card in (snapshot.cards[uuid] for uuid in sorted(held & snapshot.cards.keys())):
+                if card.answers and card.problem and not pod.deleting:
+                    self.pods.warn(pod, "GPUFault", f"card {card.label} is out of order: {card.problem}")
 
     def _delete_dead_pods(self, snapshot: Snapshot) -> None:
         """Delete pods that died at admission and whose controller has made new ones, with an event.

@@ -29,7 +29,17 @@ NEEDS_ROOT = {
     "agent enrol": ["--url", "https://cloud.example"],
 }
 """With the options that they need. The others can do something for everybody."""
-FOR_EVERYBODY = {"status", "pods", "limit", "selftest", "version", "config check", "demo"}
+FOR_EVERYBODY = {
+    "card accept",
+    "card release",
+    "status",
+    "pods",
+    "limit",
+    "selftest",
+    "version",
+    "config check",
+    "demo",
+}
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ import tomllib
 from kits.cli import CARD_0, CARD_1, pod
 from kits.doctor import Box
 from kits.doctorserver import CONTAINERD
+from kits.runtime import container_runtime
 
+from edgegpu_base.containerd import K3S_SOCKET
 from edgegpu_core.injection import ContainerdSupport, NodeVersions
 from edgegpu_installer.doctor.verdict import CheckLevel
 
@@ -27,6 +29,20 @@ def test_containerd_without_cdi(box: Box) -> None:
     box.expect("runtime", CheckLevel.BROKEN, "cannot read containerd's configuration", "restart --no-block k3s")
     box.at(config).unlink()
     box.expect("runtime", CheckLevel.WARNING, "no configuration of containerd", "driver.containerd_config")
+
+
+def test_the_running_containerd_counts_before_its_file(box: Box) -> None:
+    box.write("/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = [")
+    socket = box.at(K3S_SOCKET)
+    socket.parent.mkdir(parents=True)
+    runc = {"defaultRuntimeName": "runc", "runtimes": {"runc": {"options": {"SystemdCgroup": True}}}}
+    for enabled in (True, False):
+        config = {"containerd": runc, "enableCDI": enabled, "cdiSpecDirs": ["/etc/cdi", "/var/run/cdi"]}
+        with container_runtime(socket, {}, information={"config": json.dumps(config)}):
+            check = box.see("runtime")
+        assert f"containerd (asked on {K3S_SOCKET}), cgroups by systemd" in check.details
+        assert check.level is (CheckLevel.OK if enabled else CheckLevel.BROKEN)
+        assert enabled or "set enable_cdi = true in the template of /var/lib" in check.problems[0].remedy
 
 
 def test_a_kubelet_that_ignores_cdi(box: Box) -> None:

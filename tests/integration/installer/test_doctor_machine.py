@@ -40,24 +40,103 @@ def test_a_driver_upgraded_without_a_reboot(box: Box) -> None:
 def test_a_module_that_is_not_loaded(box: Box) -> None:
     box.at("/proc/driver/nvidia/version").unlink()
     box.program("nvidia-smi", "echo NVIDIA-SMI has failed; exit 9")
-    box.expect("driver", CheckLevel.BROKEN, "(560.35.03) is installed, and its kernel", "sudo modprobe nvidia")
+    box.expect("driver", CheckLevel.BROKEN, "(560.35.03) is installed, its kernel", "sudo modprobe nvidia")
     assert len(box.see("driver").problems) == 1
     box.program("nvidia-smi", "echo Unknown Error; exit 255")
     box.expect("driver", CheckLevel.BROKEN, "nvidia-smi fails: Unknown Error", "dmesg")
 
 
+def put_card(box: Box, address: str, *, driver: str = "") -> None:
+    """Put a card on the PCI bus, which a driver of the kernel has."""
+    folder = f"/sys/bus/pci/devices/{address}"
+    box.write(f"{folder}/vendor", "0x10de\n")
+    box.write(f"{folder}/class", "0x030000\n")
+    if driver:
+        box.at(f"{folder}/driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+
+
+def test_a_card_that_another_driver_holds_beside_one_that_works(box: Box) -> None:
+    put_card(box, "0000:09:00.0", driver="nouveau")
+    box.expect("cards", CheckLevel.WARNING, "card at 0000:09:00.0 is on the bus", "look for nouveau in /etc/modprobe.d")
+    put_card(box, "0000:0a:00.0", driver="nvidia")
+    box.expect("cards", CheckLevel.WARNING, "0000:0a:00.0 is on the bus", "RmInitAdapter failed")
+
+
+def test_a_card_that_does_not_initialise_beside_those_that_do(box: Box) -> None:
+    put_card(box, "0000:0a:00.0", driver="nvidia")
+    broken = "echo 'Unable to determine the device handle for GPU2'; exit 15"
+    box.program("nvidia-smi", f"case $1 in *driver*) echo 560.35.03 ;; *) printf '%s' '{SMI}'; {broken} ;; esac")
+    box.expect("cards", CheckLevel.WARNING, "0000:0a:00.0 is on the bus", "RmInitAdapter failed")
+
+
+def test_a_card_in_mig_mode_without_instances(box: Box) -> None:
+    box.smi(SMI.replace("Disabled", "Enabled", 1))
+    box.status["cards"] = box.status["cards"][1:]
+    box.expect("cards", CheckLevel.WARNING, "card 0 is in MIG mode and has no instances", "mig -i 0 -cgi")
+
+
+def test_a_card_whose_errors_nobody_watches(box: Box) -> None:
+    box.status["cards"][0]["watched"] = False
+    box.expect("cards", CheckLevel.WARNING, "card 0: its health is not watched", "install the whole driver")
+
+
+def test_a_card_that_is_out_until_a_reset(box: Box) -> None:
+    box.status["cards"][0] |= {"healthy": False, "problem": "XID 95, uncontained memory error: out until a reset of it"}
+    box.expect("cards", CheckLevel.WARNING, "XID 95, uncontained memory error", "sudo edgegpu card release 0")
+
+
+KERNEL = "6.1.0-50-amd64"
+SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+SIGNATURE = "~Module signature appended~\n"
+
+
+def unloaded(box: Box, kernel: str = KERNEL) -> str:
+    """Leave the driver installed and not loaded; return the folder of the running kernel's modules."""
+    box.at("/proc/driver/nvidia/version").unlink()
+    box.program("nvidia-smi", "echo NVIDIA-SMI has failed; exit 9")
+    box.write("/proc/sys/kernel/osrelease", f"{kernel}\n")
+    box.write(f"/lib/modules/{kernel}/modules.dep", "")
+    return f"/lib/modules/{kernel}"
+
+
+@pytest.mark.parametrize(
+    ("on", "tail", "says"),
+    [
+        ("\1", "", "has no signature, and Secure Boot is on"),
+        ("\1", SIGNATURE, "Secure Boot is on, and may not know the key"),
+        ("\0", "", "its kernel module is not loaded"),
+    ],
+)
+def test_secure_boot(box: Box, on: str, tail: str, says: str) -> None:
+    folder = unloaded(box)
+    box.write(f"{folder}/modules.dep", "updates/dkms/nvidia-uvm.ko: updates/dkms/nvidia.ko\n")
+    box.write(f"{folder}/updates/dkms/nvidia-uvm.ko", f"ELF{tail}")
+    box.write(SECURE_BOOT, f"\6\0\0\0{on}")
+    found = box.see("driver").problems
+    assert [says in problem.text for problem in found] == [True]
+
+
+def test_a_kernel_that_is_newer_than_the_module(box: Box) -> None:
+    folder = unloaded(box)
+    box.write("/lib/modules/5.10.0-1-amd64/modules.dep", "updates/dkms/nvidia-uvm.ko:\n")
+    box.at(f"{folder}/build").mkdir()
+    box.expect("driver", CheckLevel.BROKEN, f"no module of it for the running kernel {KERNEL}", "boot 5.10.0-1-amd64")
+    box.write("/var/lib/dkms/nvidia/560.35.03/build/make.log", f"make KERNELRELEASE={KERNEL}\nerror: no member\n")
+    box.expect("driver", CheckLevel.BROKEN, "DKMS could not build version 560.35.03", "install a newer driver")
+    box.at(f"{folder}/build").rmdir()
+    box.expect("driver", CheckLevel.BROKEN, f"running kernel {KERNEL}", f"apt-get install linux-headers-{KERNEL}")
+
+
 def test_why_a_module_is_not_loaded(box: Box) -> None:
     box.at("/proc/driver/nvidia/version").unlink()
     box.program("nvidia-smi", "echo NVIDIA-SMI has failed; exit 9")
-    box.program("uname", "echo 6.1.0-50-amd64")
+    box.write("/proc/sys/kernel/osrelease", "6.1.0-50-amd64\n")
     modules = "/lib/modules/6.1.0-50-amd64/modules.dep"
     box.write(modules, "kernel/drivers/video/fbdev/nvidia/nvidiafb.ko.xz:\nkernel/nvidia-wmi-ec-backlight.ko.xz:\n")
-    box.expect(
-        "driver", CheckLevel.BROKEN, "no kernel module for the running kernel 6.1.0-50-amd64", "dkms autoinstall"
-    )
+    box.expect("driver", CheckLevel.BROKEN, "no module of it for the running kernel 6.1.0-50-amd64", "dkms autoinstall")
     for name in ("nvidia-uvm.ko", "nvidia-current-uvm.ko.xz", "nvidia-tesla-470-uvm.ko"):
         box.write(modules, f"updates/dkms/{name}: updates/dkms/nvidia.ko\n")
-        box.expect("driver", CheckLevel.BROKEN, "and its kernel module is not loaded", "sudo modprobe nvidia")
+        box.expect("driver", CheckLevel.BROKEN, "its kernel module is not loaded", "sudo modprobe nvidia")
     box.write("/proc/modules", "nouveau 2404352 0 - Live 0x0000000000000000\n")
     box.expect("driver", CheckLevel.BROKEN, "not loaded, and nouveau holds the cards", "blacklist nouveau")
 

@@ -42,7 +42,11 @@ def _listed(found: Mapping[str, tuple[CardProcess, ...]]) -> None:
 def _answer(nvml: Nvml, command: str) -> dict[str, Any]:
     if command == "processes":
         return {"processes": _processes}
+    action, _, gpu = command.partition(" ")
     try:
+        if gpu:
+            (nvml.release if action == "release" else nvml.accept)(gpu)
+            return {"done": gpu}
         if command == "look":
             return {"look": [asdict(card) for card in nvml.cards()]}
     except NvmlError as error:

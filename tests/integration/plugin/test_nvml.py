@@ -33,13 +33,14 @@ class Looker:
             text=True,
             env=os.environ | {"PYTHONWARNINGS": "error"},
         )
-        self._lines: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._changes: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def cards(self) -> list[dict[str, Any]]:
         """The next change of the cards."""
-        cards: list[dict[str, Any]] = self._lines.get(timeout=WAIT_S)["cards"]
+        cards: list[dict[str, Any]] = self._changes.get(timeout=WAIT_S)["cards"]
         return cards
 
     def health(self) -> list[bool]:
@@ -49,7 +50,7 @@ class Looker:
         assert self._process.stdin is not None
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
-        return self._lines.get(timeout=WAIT_S)
+        return self._answers.get(timeout=WAIT_S)
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -65,7 +66,8 @@ class Looker:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._lines.put(json.loads(line))
+            said = json.loads(line)
+            (self._changes if "cards" in said else self._answers).put(said)
 
 
 MakeLooker = Callable[..., Looker]
@@ -119,7 +121,7 @@ def test_mig_devices_stand_for_their_gpu(looker: MakeLooker, tmp_path: Path, sim
 def test_an_error_of_the_card_puts_it_out_of_order_for_a_while(looker: MakeLooker, driver: SimDriver) -> None:
     process = looker(recover_s=0.3)
     assert process.health() == [True, True]
-    driver.xid(CARDS[1].uuid, 79)
+    driver.xid(CARDS[1].uuid, 109)
     assert process.health() == [True, False]
     assert process.health() == [True, True]
 
@@ -130,6 +132,46 @@ def test_an_application_s_error_leaves_the_card_in_order(looker: MakeLooker, dri
     driver.xid(CARDS[1].uuid, 31)
     driver.xid(CARDS[0].uuid, 48)
     assert process.health() == [False, True]
+
+
+def test_a_released_card_is_let_go_of_until_it_is_accepted(looker: MakeLooker, driver: SimDriver) -> None:
+    process = looker(recover_s=0.1)
+    assert process.health() == [True, True]
+    driver.xid(CARDS[1].uuid, 95)
+    assert "out until a reset" in process.cards()[1]["problem"]
+    assert process.ask(f"release {CARDS[1].uuid}") == {"done": CARDS[1].uuid}
+    assert [(card["healthy"], card["answers"]) for card in process.cards()] == [(True, True), (False, True)]
+    driver.vanish(CARDS[1].uuid)  # it is reset meanwhile, and nobody asks it anything
+    assert [card["answers"] for card in process.ask("look")["look"]] == [True, True]
+    driver.restore(CARDS[1].uuid)
+    assert process.ask(f"accept {CARDS[1].uuid}") == {"done": CARDS[1].uuid}
+    assert process.health() == [True, True]
+
+
+def test_nothing_of_the_driver_is_open_once_all_cards_are_released(looker: MakeLooker, driver: SimDriver) -> None:
+    process = looker()
+    assert process.health() == [True, True]
+    for card in CARDS:
+        process.ask(f"release {card.uuid}")
+    driver.fail("nvmlInit_v2", 9)
+    assert [card["healthy"] for card in process.ask("look")["look"]] == [False, False]
+    assert process.ask("problem")["problem"] == ""
+
+
+@pytest.mark.parametrize("name", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"])
+def test_cards_whose_errors_the_driver_does_not_report_are_offered(
+    looker: MakeLooker, driver: SimDriver, name: str
+) -> None:
+    driver.fail(name, 3)
+    process = looker()
+    assert [(card["healthy"], card["watched"]) for card in process.cards()] == [(True, False)] * 2
+    assert process.ask("problem")["problem"] == ""
+
+
+@pytest.mark.parametrize("name", ["nvmlDeviceGetMigMode", "nvmlDeviceGetCudaComputeCapability"])
+def test_an_odd_error_of_an_optional_query_costs_no_card(looker: MakeLooker, driver: SimDriver, name: str) -> None:
+    driver.fail(name, 999)
+    assert looker().health() == [True, True]
 
 
 def test_an_error_of_a_split_card_is_one_of_all_its_parts(
@@ -174,7 +216,7 @@ def test_no_driver_is_told_and_waited_for(looker: MakeLooker, tmp_path: Path, si
     process = looker()
     until(lambda: "cannot find the NVIDIA driver's libnvidia-ml.so.1 under" in process.ask("problem")["problem"])
     SimDriver.create(tmp_path, CARDS, build=simdriver_build)
-    until(lambda: "cards" in process.ask("problem"))
+    assert process.health() == [True, True]
 
 
 def test_a_driver_that_is_not_loaded_yet_is_waited_for(looker: MakeLooker, driver: SimDriver) -> None:
@@ -182,7 +224,7 @@ def test_a_driver_that_is_not_loaded_yet_is_waited_for(looker: MakeLooker, drive
     process = looker()
     until(lambda: "the NVIDIA driver is not loaded" in process.ask("problem")["problem"])
     driver.load()
-    until(lambda: "cards" in process.ask("problem"))
+    assert process.health() == [True, True]
 
 
 @pytest.mark.parametrize(

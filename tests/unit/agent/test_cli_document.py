@@ -62,6 +62,10 @@ def test_a_broken_document_is_refused_with_the_place(value: object, words: str) 
             ["kubelet: not registered, waiting for kubelet.sock"],
         ),
         ({"cards": [card(healthy=False)]}, [f"card 0 is out of order ({CARD_0})"]),
+        (
+            {"cards": [card(healthy=False, problem="XID 95")]},
+            [f"card 0 is out of order ({CARD_0}): XID 95"],
+        ),
         ({"api": {"synced": False, "problem": "refused"}}, ["API: refused"]),
         ({"api": {}}, ["API: the cluster has not been read yet"]),
         (

@@ -158,7 +158,7 @@ def test_refusals_are_told_in_steps_so_that_a_program_that_asks_on_makes_few_mes
 def test_health_names_what_is_wrong() -> None:
     assert {one.state for one in plugin_parts(document())} == {"ok"}
     sick = document(
-        cards=[card(healthy=False)],
+        cards=[card(healthy=False), card(CARD_1, healthy=False, problem="XID 95")],
         kubelet={"registered": False, "waiting_for": ""},
         driver={"version": "", "problem": "NVML hangs"},
         extender={"healthy": False},
@@ -167,7 +167,7 @@ def test_health_names_what_is_wrong() -> None:
     )
     told = {one.name: (one.state, one.text) for one in plugin_parts(sick)}
     assert told["driver"] == ("bad", "NVML hangs")
-    assert told["cards"] == ("bad", "out of order: 0")
+    assert told["cards"] == ("bad", "out of order: 0; 1 (XID 95)")
     assert told["kubelet"] == ("warn", "not registered, waiting for kubelet")
     assert told["extender"][0] == "warn"
     assert told["api"] == ("warn", "not in step yet")

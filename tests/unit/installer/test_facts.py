@@ -36,6 +36,50 @@ def test_a_server_is_read_whole(box: FakeBox) -> None:
     assert facts.installed is None
 
 
+DUMP = """\
+version = 3
+[plugins.'io.containerd.cri.v1.runtime']
+enable_cdi = {enabled}
+cdi_spec_dirs = ['/etc/cdi']
+"""
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_containerds_own_reading_of_its_files_counts_before_ours(box: FakeBox, enabled: str) -> None:
+    box.k3s(containerd="version = 2\n")
+    program = box.root / "var/lib/rancher/k3s/data/current/bin/containerd"
+    program.parent.mkdir(parents=True)
+    box.executable(program, DUMP.format(enabled=enabled))
+    support = box.facts().containerd
+    assert support is not None
+    assert (support.enable_cdi, support.cdi_folders) == (enabled == "true", ("/etc/cdi",))
+    assert support.witness == "containerd (config dump)"
+
+
+@pytest.mark.parametrize(("out", "code"), [("version = [", 0), (DUMP.format(enabled="false"), 1), ("", 0)])
+def test_files_count_where_containerd_prints_no_configuration(box: FakeBox, out: str, code: int) -> None:
+    box.k3s()
+    program = box.root / "var/lib/rancher/k3s/data/current/bin/containerd"
+    program.parent.mkdir(parents=True)
+    box.executable(program, out, code)
+    support = box.facts().containerd
+    assert support is not None
+    assert support.witness == "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
+
+
+def test_a_containerd_of_its_own_unit_is_asked_by_its_own_program(box: FakeBox) -> None:
+    box.k3s(args="--container-runtime-endpoint=unix:///run/containerd/containerd.sock")
+    box.write(
+        "/usr/lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd -c /etc/ctd.toml\n"
+    )
+    box.write("/etc/ctd.toml", "version = 2\n")
+    (box.root / "usr/bin").mkdir(parents=True, exist_ok=True)
+    box.executable(box.root / "usr/bin/containerd", DUMP.format(enabled="true"))
+    facts = box.facts()
+    assert facts.containerd is not None
+    assert (facts.runtime.config, facts.containerd.witness) == ("/etc/ctd.toml", "containerd (config dump)")
+
+
 def test_nothing_at_all_is_read_as_that(box: FakeBox) -> None:
     facts = box.facts()
     assert (facts.kind, facts.k3s, facts.node, facts.cards.cards) == (NodeKind.NONE, None, None, ())

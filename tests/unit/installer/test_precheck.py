@@ -379,6 +379,14 @@ def test_a_driver_that_is_not_there_yet_is_a_warning(tmp_path: Path) -> None:
     warning = the_one(found(box), FindingLevel.WARN)
     assert warning.what == "1 NVIDIA card, and a driver that is installed and not loaded"
     assert (warning.why, "modprobe nvidia" in warning.remedy) == ("there is no /dev/nvidiactl", True)
+    box.write("/proc/modules", "nouveau 2404352 0 - Live 0x0000000000000000\n")
+    nouveau = the_one(found(box), FindingLevel.WARN)
+    assert (nouveau.what, nouveau.why, "blacklist nouveau" in nouveau.remedy) == (
+        warning.what,
+        "nouveau holds the cards",
+        True,
+    )
+    box.write("/proc/modules", "")
     box.write("/dev/nvidiactl", "")
     box.program("nvidia-smi", "NVIDIA-SMI has failed", code=9)
     assert the_one(found(box), FindingLevel.WARN).what == warning.what

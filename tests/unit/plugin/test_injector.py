@@ -34,7 +34,7 @@ from edgegpu_plugin.records.node_state import NodeState
 
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 CARDS = [Card(uuid=f"GPU-{n}", index=n, name="T4", memory_mib=15360, pci=f"0000:0{n}:00.0", minor=n) for n in range(2)]
-CDI_ON = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = true\n'
+CDI_ON = 'version = 2\n[grpc]\naddress = "/none.sock"\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = true\n'
 
 
 class Machine:

@@ -39,7 +39,7 @@ def root(folder: Path, simdriver_build: Path) -> Path:
 
 @pytest.fixture
 def daemon(folder: Path) -> MpsDaemon:
-    times = iter(range(0, 10_000, 10))
+    times = iter(range(0, 40_000, 40))
     return MpsDaemon(root=folder, run=folder / "run", proc=folder / "proc", clock=lambda: next(times))
 
 
@@ -131,13 +131,16 @@ def test_a_daemon_is_let_go_only_when_it_has_no_client(daemon: MpsDaemon, runnin
     assert daemon.clients() is None
 
 
-def test_large_logs_are_emptied(daemon: MpsDaemon) -> None:
+def test_large_logs_are_cut_to_their_end(daemon: MpsDaemon) -> None:
     daemon.log.mkdir(parents=True)
     small, large = daemon.log / "control.log", daemon.log / "server.log"
     small.write_bytes(b"x" * 4096)
-    large.write_bytes(b"x" * (5 << 20))
-    daemon.trim_logs()
-    assert (small.stat().st_size, large.stat().st_size) == (4096, 0)
+    large.write_bytes(b"x" * (5 << 20) + b"the last line\n")
+    with large.open("ab") as log:
+        daemon.trim_logs()
+        assert (small.stat().st_size, large.stat().st_size) == (4096, 64 << 10)
+        log.write(b"one more\n")
+    assert large.read_bytes().endswith(b"xthe last line\none more\n")
 
 
 def test_a_process_that_is_no_client_is_told_at_the_second_look(daemon: MpsDaemon, running: MpsControl) -> None:
@@ -158,6 +161,73 @@ def test_a_process_that_is_no_client_is_told_at_the_second_look(daemon: MpsDaemo
         assert clients.reason(KEY) == "mps: process 77 is no client of MPS: its compute is held by time"
         assert look(client.pid)
         assert clients.reason(KEY) == ""
+
+
+def test_a_daemon_is_asked_only_about_processes_that_it_did_not_name(folder: Path) -> None:
+    """The real one writes four to five lines for each question."""
+    program, asked = folder / "usr/bin/nvidia-cuda-mps-control", folder / "asked"
+    program.parent.mkdir(parents=True)
+    answers = "case $asked in get_server_list) echo 4711 ;; get_client_list*) echo 50; echo 51 ;; *) echo 100.0 ;; esac"
+    program.write_text(f"#!/bin/sh\nread -r asked; echo $asked >> {asked}\n{answers}\n")
+    program.chmod(0o755)
+    now = [1000.0]
+    daemon = MpsDaemon(root=folder, run=folder / "run", proc=folder / "proc", clock=lambda: now[0])
+    daemon.pipe.mkdir(parents=True)
+    clients = MpsClients(daemon=daemon)
+
+    def process(pid: int, *, start: int = 7) -> None:
+        (daemon.proc / str(pid)).mkdir(parents=True, exist_ok=True)
+        (daemon.proc / str(pid) / "cgroup").write_text(f"0::/kubepods/besteffort/pod{UID}/{'ab' * 32}\n")
+        (daemon.proc / str(pid) / "stat").write_text(f"{pid} (a) b) S {'0 ' * 18}{start} 0 0\n")
+
+    def questions(*pids: int, keys: tuple[tuple[str, str], ...] = (KEY,)) -> int:
+        """How many questions a look at these processes takes."""
+        asked.write_text("")
+        clients.look({CARD.uuid: [CardProcess(pid, 1) for pid in pids]}, keys, _key)
+        return len(asked.read_text().splitlines())
+
+    for pid in (50, 51, 77):
+        process(pid)
+    assert [questions(50), questions(50), questions(50, 51), questions(50, 51)] == [2, 0, 2, 0]
+    assert [questions(50, 77), questions(50, 77), questions(50, 77)] == [2, 2, 0]  # told at the second look
+    assert clients.reason(KEY) != ""
+    now[0] += 31.0
+    assert [questions(50, 77), questions(50, 77)] == [2, 0]
+    assert clients.reason(KEY) != ""
+    process(50, start=8)  # another process by now
+    assert questions(50) == 2
+    assert [questions(), questions(77, keys=())] == [0, 0]
+
+
+def test_an_answer_counts_while_the_process_of_the_daemon_is_there(folder: Path, root: Path) -> None:
+    program, asked = root / "usr/bin/nvidia-cuda-mps-control", folder / "asked"
+    program.write_text(f"#!/bin/sh\nread -r asked; echo $asked >> {asked}; echo 100.0\n")
+    now = [1000.0]
+    daemon = MpsDaemon(root=folder, run=folder / "run", proc=folder / "proc", clock=lambda: now[0])
+    daemon.pipe.mkdir(parents=True)
+    place = daemon.proc / "7"
+    place.mkdir(parents=True)
+    (place / "exe").symlink_to(program)
+    (place / "cmdline").write_bytes(b"x\0-f\0")
+    (place / "environ").write_bytes(f"CUDA_MPS_PIPE_DIRECTORY={daemon.pipe}\0".encode())
+
+    def questions(after_s: float) -> int:
+        asked.write_text("")
+        now[0] += after_s
+        assert daemon.problem([CARD]) == ""
+        return len(asked.read_text().splitlines())
+
+    assert [questions(2), questions(2), questions(50), questions(10)] == [1, 0, 0, 1]
+    place.rename(daemon.proc / "8")
+    assert questions(2) == 1
+
+
+def test_the_socket_of_a_daemon_that_was_killed_is_no_daemon(daemon: MpsDaemon, running: MpsControl) -> None:
+    running.kill()
+    assert (daemon.pipe / "control").exists()
+    assert daemon.is_there
+    daemon.end_unneeded()
+    assert not daemon.is_there
 
 
 def test_where_the_daemon_does_not_answer_nobody_is_named(daemon: MpsDaemon) -> None:

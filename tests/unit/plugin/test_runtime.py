@@ -1,9 +1,14 @@
 """Which way cards go into containers."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kits.runtime import container_runtime
 
+from edgegpu_base.containerd import CONTAINERD_SOCKET, K3S_SOCKET, socket_of
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.injection import Injection, InjectionChoice, NodeVersions
 from edgegpu_plugin.containers.runtime import choose
@@ -30,7 +35,13 @@ def auto(
     config: Path, *, kubelet: str = "v1.33.13+k3s1", runtime: str = "", cdi_folder: Path = CDI_FOLDER
 ) -> InjectionChoice:
     versions = NodeVersions(kubelet, runtime)
-    return choose(Injection.AUTO, cdi_folder=cdi_folder, versions=versions, configs=[config.with_name("none"), config])
+    return choose(
+        Injection.AUTO,
+        cdi_folder=cdi_folder,
+        versions=versions,
+        configs=[config.with_name("none"), config],
+        root=config.parent,
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,7 +180,7 @@ def test_what_is_imported_counts(config: Path) -> None:
 @pytest.mark.parametrize("wanted", [Injection.CDI, Injection.RUNTIME, Injection.DEVICES])
 def test_what_is_asked_for_is_obeyed(config: Path, wanted: Injection) -> None:
     config.write_text("not [toml")
-    choice = choose(wanted, cdi_folder=CDI_FOLDER, versions=NodeVersions(), configs=[config])
+    choice = choose(wanted, cdi_folder=CDI_FOLDER, versions=NodeVersions(), configs=[config], root=config.parent)
     assert choice == InjectionChoice(wanted, "driver.injection says so")
 
 
@@ -179,3 +190,90 @@ def test_a_broken_configuration_is_told(config: Path) -> None:
         PluginError, match=r"cannot read containerd's configuration .*config.toml: .*line 1.*cdi, devices or runtime"
     ):
         auto(config)
+
+
+def answered(config: Path, information: Mapping[str, str], *, runtime: str = "") -> InjectionChoice:
+    """Choose while a containerd answers with this on the socket that its configuration names."""
+    with container_runtime(config.with_name("c.sock"), {}, information=information):
+        return auto(config, runtime=runtime)
+
+
+def of_containerd(**answer: object) -> Mapping[str, str]:
+    """What CRI's Status has of containerd: its configuration as JSON."""
+    table: dict[str, Any] = {"containerd": {"defaultRuntimeName": "runc", "runtimes": {"runc": {"options": {}}}}}
+    return {"config": json.dumps(table | answer), "golang": '"go1.24"'}
+
+
+ADDRESS = "[grpc]\naddress = '/c.sock'\n"
+ADDRESS_V4 = ADDRESS.replace("grpc", "plugins.'io.containerd.server.v1.grpc'")
+SPECS = ["/etc/cdi", "/var/run/cdi"]
+WITH_NVIDIA = {"runtimes": {"gpu": {"options": {"BinaryName": "/usr/bin/nvidia-container-runtime"}}}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "mode"),
+    [
+        ({"enableCDI": True, "cdiSpecDirs": SPECS}, Injection.CDI),  # 2.1, 2.3
+        ({"enableCDI": False, "cdiSpecDirs": SPECS}, Injection.DEVICES),  # 1.7 by default
+        ({"enableCDI": False, "cdiSpecDirs": SPECS, "containerd": WITH_NVIDIA}, Injection.RUNTIME),
+        ({"cdiSpecDirs": SPECS}, Injection.CDI),  # 2.4
+        ({}, Injection.DEVICES),  # before 1.7
+        ({"enableCDI": True, "cdiSpecDirs": ["/srv/cdi"]}, Injection.DEVICES),
+        ({"enableCDI": True, "cdiSpecDirs": None}, Injection.DEVICES),
+    ],
+)
+@pytest.mark.parametrize("text", [V2 + "enable_cdi = true\n", V3 + "enable_cdi = false\n", V4])
+def test_the_running_containerd_counts_before_its_file(
+    config: Path, text: str, answer: Mapping[str, object], mode: Injection
+) -> None:
+    config.write_text(text + (ADDRESS_V4 if text == V4 else ADDRESS))
+    choice = answered(config, of_containerd(**answer), runtime="containerd://2.4.2-k3s1")
+    assert choice.mode is mode
+    assert "containerd (asked on /c.sock) " in choice.why
+
+
+@pytest.mark.parametrize(
+    "information", [{}, {"config": "no JSON"}, {"config": "[1]"}, {"config": "{}"}, {"config": '{"containerd": 1}'}]
+)
+def test_files_count_where_the_runtime_says_nothing_of_its_configuration(
+    config: Path, information: Mapping[str, str]
+) -> None:
+    config.write_text(V2 + "enable_cdi = true\n" + ADDRESS)
+    assert answered(config, information).why == f"{config} has CDI on"
+
+
+def test_files_count_where_nobody_answers(config: Path) -> None:
+    config.write_text(V2 + "enable_cdi = true\n" + ADDRESS)
+    config.with_name("c.sock").write_text("")
+    assert auto(config).why == f"{config} has CDI on"
+
+
+def test_a_containerd_that_runs_with_a_file_that_cannot_be_read_is_asked(config: Path) -> None:
+    config.write_text("not [toml")
+    socket = config.parent / CONTAINERD_SOCKET.lstrip("/")
+    socket.parent.mkdir(parents=True)
+    with container_runtime(socket, {}, information=of_containerd(cdiSpecDirs=SPECS)):
+        assert auto(config).why == f"containerd (asked on {CONTAINERD_SOCKET}) has CDI on"
+        config.unlink()
+        assert auto(config).why == f"containerd (asked on {CONTAINERD_SOCKET}) has CDI on"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "socket"),
+    [
+        ("config.toml", V3, CONTAINERD_SOCKET),
+        ("config.toml", V3 + "[grpc]\naddress = '/run/a.sock'\n", "/run/a.sock"),
+        ("config.toml", V4 + "[plugins.'io.containerd.server.v1.grpc']\naddress = '/run/b.sock'\n", "/run/b.sock"),
+        ("config.toml", V4 + "[plugins.'io.containerd.server.v1.grpc']\naddress = ''\n", CONTAINERD_SOCKET),
+        ("config.toml", V4 + "[grpc]\naddress = '/run/c.sock'\n", CONTAINERD_SOCKET),  # 2.4 listens there then
+        ("config.toml", "grpc = 1\n", CONTAINERD_SOCKET),
+        ("config.toml", "version = 'x'\n", CONTAINERD_SOCKET),
+        ("data/agent/etc/containerd/config.toml", V3, K3S_SOCKET),
+        ("data/agent/etc/containerd/config.toml", "not [toml", K3S_SOCKET),
+    ],
+)
+def test_the_socket_that_a_configuration_names(tmp_path: Path, name: str, text: str, socket: str) -> None:
+    config = tmp_path / name
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(text)
+    assert socket_of(config) == socket

@@ -64,15 +64,15 @@ class BoxClients:
             raise ProbeError(error.text, remedy=error.remedy) from error
 
     def containerd(self, usual: str) -> ContainerdSupport | None:
-        """Return what the doctor needs of containerd's configuration; None where there is none."""
+        """Return what the running containerd says, else its configuration; None where there is neither."""
         named = self._config.driver.containerd_config
         paths = [named] if named else [*([Path(usual)] if usual else ()), *runtime.CONTAINERD_CONFIGS]
         try:
-            found = runtime.read_containerd([self._at(path) for path in paths])
+            found = runtime.read_containerd([self._at(path) for path in paths], root=self._root)
         except EdgegpuError as error:
             raise ProbeError(str(error), remedy="sudo systemctl restart --no-block k3s  # writes it anew") from error
-        if found is None:
-            return None
+        if found is None or not found.path:
+            return found
         return replace(found, path=str(Path("/") / Path(found.path).relative_to(self._root)))
 
     def api(self) -> "DoctorKubeClient":

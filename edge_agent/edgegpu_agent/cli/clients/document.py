@@ -28,6 +28,15 @@ class CardRow:
     units_free: int
     core_free: int
     healthy: bool = True
+    problem: str = ""
+    """Why it is out of order; empty where it is in order, or of a plugin before this field."""
+    watched: bool = True
+    """Whether the driver reports its errors."""
+
+    @property
+    def gpu(self) -> str:
+        """The number of the GPU, which that of a MIG device begins with."""
+        return self.index.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,22 @@ def change_live_limit(path: Path, *, uid: str, container: str, memory_units: Map
         raise CliError(f"cannot change the limit of {container}: {_error_in(answer)}")
 
 
+def change_card(path: Path, *, uuid: str, action: str) -> str:
+    """Have the plugin let go of the GPU of a card (`release`), or take it back (`accept`); return the GPU's UUID.
+
+    Raises:
+        NotRunningError: nothing answers on the socket.
+        CliError: no permission, no answer in time, or the plugin refuses it.
+    """
+    try:
+        status, answer = send(path, ChangeRequest("PUT", f"/v1/cards/{uuid}/{action}"), timeout_s=TIMEOUT_S)
+    except (OSError, NoHttpError) as error:
+        raise _unreachable(path, error, TIMEOUT_S) from error
+    if status != _OK:
+        raise CliError(f"cannot {action} card {uuid}: {_error_in(answer)}", remedy=LOOK)
+    return str(json.loads(answer)["gpu"])
+
+
 def ask_selftest(path: Path) -> int:
     """Have the plugin try the limiter on each card; return how many such runs had ended before.
 

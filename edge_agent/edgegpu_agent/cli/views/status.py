@@ -123,7 +123,9 @@ def _fact(name: str, text: str, problem: str = "") -> Text:
 
 def _card_head(card: CardRow) -> Text:
     line = Text(f"card {card.index}", style="bold").append(f"  {card.name}  {card.uuid}", style="not bold")
-    return line if card.healthy else line.append("  out of order", style="not bold red")
+    if not card.healthy:
+        return line.append("  out of order", style="not bold red")
+    return line if card.watched else line.append("  errors not watched", style="not bold dim")
 
 
 def _bar(card: CardRow, held: Sequence[BarPiece], width: int) -> Iterator[Text]:

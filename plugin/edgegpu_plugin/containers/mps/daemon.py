@@ -16,6 +16,7 @@ from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import write_if_changed
+from edgegpu_base.listeners import listener
 from edgegpu_core.inventory import Card
 from edgegpu_core.reasons import MPS_REASON
 from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS
@@ -36,11 +37,13 @@ _ANSWER_S = 2.0
 _MOST_SERVERS = 4
 """MPS has one for each user that computes, one after the other; NVML's thread waits for the answers of all."""
 _AGAIN_S = 30.0
-"""Between two looks whether a daemon that gives no answer has ended."""
+"""Between two looks whether a daemon that nobody wants may be let go."""
+_SOUND_S = 60.0
+"""How long the answer of a daemon counts while its process is there: it writes four to five lines for each question."""
 _PID_DIGITS = 10
 _KNOWN_S = 1.0
 """How long an answer about the node is taken for true: status documents come in bursts."""
-_LOG_BYTES = 4 << 20
+_LOG_BYTES, _LOG_KEPT_BYTES = 4 << 20, 64 << 10
 BY_TIME = "its compute is held by time"
 
 
@@ -80,6 +83,8 @@ class MpsDaemon:
     clock: Callable[[], float] = time.monotonic
     _known: tuple[float, str] | None = field(default=None, init=False)
     _has_quit: bool = field(default=False, init=False)
+    _sound: tuple[int, float] | None = field(default=None, init=False)
+    """The process of ours that answered last, and when."""
     _next_look_s: float = field(default=0.0, init=False)
 
     @property
@@ -142,13 +147,17 @@ class MpsDaemon:
                 f"{PROGRAM} is not below {self.root}: install it with the driver (Debian and Ubuntu: "
                 "nvidia-compute-utils of the driver's version), then systemctl restart edgegpu-plugin"
             )
-        if foreign := self._foreign(program):
+        own, foreign = self._daemons(program)
+        if foreign is not None:
             return (
                 f"another MPS daemon runs on this machine (process {foreign}): end it (echo quit | {PROGRAM}, with its "
                 f"{_PIPE_VARIABLE} where it has one)"
             )
+        if self._sound is not None and self._sound[0] == own and self.clock() - self._sound[1] < _SOUND_S:
+            return ""
         if self.ask("get_default_active_thread_percentage") is None:
             return f"the MPS daemon does not answer: systemctl status {UNIT}; systemctl restart edgegpu-plugin"
+        self._sound = None if own is None else (own, self.clock())
         return ""
 
     def clients(self) -> frozenset[int] | None:
@@ -165,27 +174,36 @@ class MpsDaemon:
 
     @property
     def is_there(self) -> bool:
-        """Whether there may be a daemon: its socket is in the folder, and this process has not ended it."""
+        """Whether there may be a daemon: its socket is in the folder, and this process has not ended it.
+
+        The socket of one that was killed stays there until `end_unneeded` has looked.
+        """
         return not self._has_quit and (self.pipe / "control").exists()
 
     def end_unneeded(self) -> None:
         """Let a daemon go that no container needs any more, once it has no client; called again and again."""
         if self.clock() < self._next_look_s:
             return
-        clients = self.clients()
-        if clients is None:
-            self._next_look_s = self.clock() + _AGAIN_S
-        if clients == frozenset():
+        self._next_look_s = self.clock() + _AGAIN_S
+        socket = self.pipe / "control"
+        if listener(socket) is None:  # a daemon that was killed leaves it behind
+            socket.unlink(missing_ok=True)
+        elif self.clients() == frozenset():
             _LOG.info("no container needs MPS any more: its daemon is told to quit")
             self.ask("quit")
             self._has_quit = True
 
     def trim_logs(self) -> None:
-        """Empty logs of the daemon that have grown large: they lie in memory."""
+        """Cut logs of the daemon that have grown large to their end: they lie in memory, and it appends to them."""
         with suppress(OSError):
             for path in self.log.iterdir():
                 if path.stat().st_blocks * 512 > _LOG_BYTES:
+                    with path.open("rb") as log:
+                        log.seek(-_LOG_KEPT_BYTES, os.SEEK_END)
+                        end = log.read()
                     os.truncate(path, 0)
+                    with path.open("ab") as log:
+                        log.write(end)
 
     def ask(self, command: str) -> str | None:
         """Return the daemon's answer to a command; None when there is none."""
@@ -222,19 +240,19 @@ class MpsDaemon:
             found["LD_LIBRARY_PATH"] = ":".join(str(self.root / folder) for folder in LIBRARY_FOLDERS)
         return found
 
-    def _foreign(self, program: Path) -> int | None:
-        """Return a control daemon of this driver that has another pipe folder than ours."""
+    def _daemons(self, program: Path) -> tuple[int | None, int | None]:
+        """Return the control daemon of this driver on our pipe folder, and one on another; None for none."""
         ours = f"{_PIPE_VARIABLE}={self.pipe}".encode()
+        found: dict[bool, int] = {}
         for one in self.proc.iterdir():
             if not one.name.isdigit():
                 continue
             with suppress(OSError):
                 if (one / "exe").readlink() != program:
                     continue
-                is_daemon = _DAEMON_OPTIONS & set((one / "cmdline").read_bytes().split(b"\0"))
-                if is_daemon and ours not in (one / "environ").read_bytes().split(b"\0"):
-                    return int(one.name)
-        return None
+                if _DAEMON_OPTIONS & set((one / "cmdline").read_bytes().split(b"\0")):
+                    found[ours in (one / "environ").read_bytes().split(b"\0")] = int(one.name)
+        return found.get(True), found.get(False)
 
 
 def time_reason(problem: str) -> str:
