@@ -43,6 +43,8 @@ PAGES = (
     "/boxes/DEVICE/limits/default/asr/main?memory=ten",
     "/boxes/DEVICE/limits/default/asr/main?memory=2&live=yes",
     "/apps",
+    "/apps/default/asr/main",
+    "/apps/default/asr/main?value=4.1_none_256",
     "/alerts",
     "/alerts?show=all&q=nothing+like+it",
     "/enrol",

@@ -72,6 +72,7 @@ ROWS = (
     get("/alerts"),
     get("/alerts/count"),
     get("/apps"),
+    get("/apps/default/asr/main"),
     get("/audit", END),
     get(BOX),
     get("/boxes/{device}/confirm", CHANGE, op="k3s.restart"),
