@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgegpu_cloud.alerts.findings import OwnCertificate, about_of, findings
+from edgegpu_cloud.alerts.rollout_ends import over_reason, rollout_of
 from edgegpu_cloud.alerts.rules import PATIENCE, Alert, AlertEvent, AlertKind, Patience, step
 from edgegpu_cloud.alerts.webhook import TIMEOUT_S, WebhookError, WebhookTarget, host_of, message, post
 from edgegpu_cloud.errors import CloudError, NotFoundError
@@ -294,7 +295,10 @@ class AlertTask:
         with self._store.read() as tx:  # it goes through all boxes: nobody shall wait for it
             found = findings(tx, now_s=now_s, certificate_days=self._config.certificate_days, own=self._own)
         with self._leadership.lead() as tx:
-            outcome = step(map(alert_of, tx.alerts.open()), found, now_s=now_s, patience=self._patience)
+            before = [alert_of(row) for row in tx.alerts.open()]
+            reasons = _ended_with_rollouts(tx, before)
+            now = [one for one in found if one.key not in reasons]
+            outcome = step(before, now, now_s=now_s, patience=self._patience, reasons=reasons)
             new = [one for one in outcome.changed if not one.number]
             numbers = dict(zip((one.key for one in new), tx.alerts.add(list(map(_values, new))), strict=True))
             held = [one for one in outcome.changed if one.number]
@@ -343,6 +347,20 @@ class AlertTask:
         if url not in webhook.urls or webhook.secret is None:
             raise WebhookError("the receiver is not configured any more")
         return WebhookTarget(url=url, secret=webhook.secret, local=webhook.allow_local, ca=webhook.ca or None)
+
+
+def _ended_with_rollouts(tx: Transaction, alerts: Sequence[Alert]) -> Mapping[str, str]:
+    """Return by their keys what the alerts of rollouts say that are over, and count their alarms as seen.
+
+    Only one that has fired ends so: people hear of it first, however soon its rollout has ended.
+    """
+    found: dict[str, str] = {}
+    for one in alerts:
+        number = rollout_of(one.about) if one.kind is AlertKind.ALARM and one.firing else None
+        if number is not None and (why := over_reason(tx, number)):
+            tx.notes.end_alarms(one.about, by=f"rollout {number}")
+            found[one.key] = phrase("%(why)s. It was: %(text)s", why=why, text=one.text)
+    return found
 
 
 def _values(one: Alert) -> dict[str, Any]:
