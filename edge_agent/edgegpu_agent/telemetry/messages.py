@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from edgegpu_agent.telemetry.nvidia_smi import CardReading
-from edgegpu_agent.telemetry.parts import Document, count_of, part_of, rows_of, seconds_of
+from edgegpu_agent.telemetry.parts import Document, count_of, part_of, rows_of, seconds_of, silence_words
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.reasons import holds_any
 from edgegpu_sync.messages.telemetry import (
@@ -123,8 +123,14 @@ def allocations(document: Document, known: Mapping[str, PodAlloc] = NO_PODS) -> 
 
 
 def is_api_silent(document: Document) -> bool:
-    """Whether the plugin does not know what pods there are, for the API server does not answer it."""
+    """Whether the plugin does not know what pods there are, for the API server does not answer it.
+
+    A problem alone is no silence: the API server may have refused a write, and shown all pods. An older plugin does not
+    tell both apart.
+    """
     api = part_of(document, "api")
+    if "silent" in api:
+        return api["silent"] is not None
     return bool(api) and (bool(api.get("problem")) or not api.get("synced"))
 
 
@@ -230,7 +236,8 @@ def plugin_parts(document: Document) -> list[HealthPart]:
         text = "" if well else str(extender.get("problem") or "does not serve; new GPU pods wait")
         parts.append(_judged("extender", text))
     api = part_of(document, "api")
-    parts.append(_judged("api", str(api.get("problem") or ("" if api.get("synced") else "not in step yet"))))
+    silent = silence_words(part_of(api, "silent"))
+    parts.append(_judged("api", silent or str(api.get("problem") or ("" if api.get("synced") else "not in step yet"))))
     if document.get("role") != "extender-only":
         parts += _node_parts(document)
     return parts

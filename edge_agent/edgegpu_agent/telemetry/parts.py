@@ -1,5 +1,6 @@
 """Reading of the plugin's status document, of which nothing is certain. Pure."""
 
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -30,3 +31,13 @@ def seconds_of(text: object) -> int | None:
         return max(0, int(datetime.fromisoformat(str(text)).timestamp())) if text else None
     except (ValueError, OverflowError):
         return None
+
+
+def silence_words(silence: Document) -> str:
+    """Return why a source is silent and since when, as the plugin's status has it; empty where it is not."""
+    if not silence:
+        return ""
+    heard_at, why = silence.get("heard_at"), str(silence.get("why") or "no reason given")
+    if not isinstance(heard_at, int) or heard_at <= 0:
+        return f"{why}; not heard since the plugin's start"
+    return f"{why}; heard last at {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(heard_at))} UTC"

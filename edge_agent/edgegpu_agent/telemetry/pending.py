@@ -1,12 +1,11 @@
 """The pods of the plugin's status document that have no card yet. Pure; what cannot be sent is left out."""
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from edgegpu_agent.telemetry.parts import part_of, rows_of, seconds_of
+from edgegpu_agent.telemetry.parts import part_of, rows_of, seconds_of, silence_words
 from edgegpu_sync.messages.telemetry import MOST_PENDING, PendingPod, PendingPods
 from edgegpu_sync.wire import MAX_COUNT, clipped
 
@@ -28,16 +27,6 @@ def pending_pods(document: Document) -> PendingPods:
         cluster=isinstance(document.get("extender"), Mapping),
         silent=clipped(silence_words(part_of(document, "pending_silent"))),
     )
-
-
-def silence_words(silence: Document) -> str:
-    """Return why a source is silent and since when, as the plugin's status has it; empty where it is not."""
-    if not silence:
-        return ""
-    heard_at, why = silence.get("heard_at"), str(silence.get("why") or "no reason given")
-    if not isinstance(heard_at, int) or heard_at <= 0:
-        return f"{why}; not heard since the plugin's start"
-    return f"{why}; heard last at {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(heard_at))} UTC"
 
 
 def _lacks_card(row: Document) -> bool:

@@ -281,3 +281,20 @@ def test_who_waits_is_read_beside_a_silent_api_server_and_from_nonsense() -> Non
     assert unread.silent == "not read yet; not heard since the plugin's start"
     bad = [7, {"uid": "_"}, {"state": "pending", "uid": "a b"}, {"state": "pending", "uid": "u", "memory_units": True}]
     assert pending_pods({"pending": bad, "pending_more": "x", "extender": 5}).pods == ()
+
+
+def test_a_refused_write_is_no_silence_and_its_pods_are_named_gone() -> None:
+    held = pod("face", 4, CARD_0, uid="u1")
+    before = allocations({"pods": [held]})
+    gone = {**held, "namespace": "", "pod": "", "phase": "Gone", "state": "held"}
+    refused = {"synced": True, "problem": "cannot delete pod baetyl-edge/soon: Forbidden"}
+    silence = {"why": "connection refused", "heard_at": 1_767_225_600}
+    for api, phase in (
+        ({**refused, "silent": None}, "Gone"),
+        ({**refused, "silent": silence}, "Running"),
+        ({"synced": False, "problem": "", "silent": {"why": "not read yet", "heard_at": None}}, "Running"),
+        (refused, "Running"),
+    ):
+        assert allocations({"pods": [gone], "api": api}, before)["u1"].phase == phase, api
+    parts = {one.name: one for one in plugin_parts(document(api={**refused, "silent": silence}))}
+    assert parts["api"].text == "connection refused; heard last at 2026-01-01 00:00:00 UTC"
