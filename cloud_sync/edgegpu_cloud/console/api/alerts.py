@@ -59,7 +59,7 @@ class ApiWebhook(ApiModel):
 
 
 class ApiReceiver(ApiModel):
-    """A webhook."""
+    """Who is told of alerts by messages, and what waits for them."""
 
     id: str = Field(description="Empty where controller.yaml has it, which alone changes it.")
     host: str = Field(description="Of its address: the rest may be a secret.")

@@ -30,7 +30,7 @@ def words(text: str) -> str:
 
 
 def post(client: TestClient, path: str, **form: str) -> str:
-    answer = client.post(path, data={**FORM, **form})
+    answer = client.post(path, data={**FORM, **form}, follow_redirects=True)
     assert answer.status_code == 200, answer.text
     return str(answer.text)
 
