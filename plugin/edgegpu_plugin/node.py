@@ -260,11 +260,7 @@ class NodePart:
                 "silent": self._kubelet_silence(),
                 "pods_by": self._kubelet_pods.source,
             },
-            "api": {
-                "synced": self.pods.synced.is_set(),
-                "problem": self._api_problem(),
-                "silent": self._api_silence(),
-            },
+            "api": {"synced": self.pods.synced.is_set(), "problem": self._api_problem(), "silent": self._api_silence()},
             "unit_mib": snapshot.view.model.unit_mib,
             "unit_wanted_mib": self.state.unit_wanted_mib,
             "cards": cards_part(snapshot, names),
@@ -279,8 +275,7 @@ class NodePart:
 
     def _api_silence(self) -> Json | None:
         """Return why the API server says nothing of the pods, with when it was heard last; a refused write is none."""
-        why = self._cluster_check.problem
-        return {"why": why, "heard_at": None} if why else self.pods.silence
+        return self._cluster_check.silence or self.pods.silence
 
     def _kubelet_silence(self) -> str:
         """Return why kubelet says nothing of its devices; empty while it does."""
