@@ -246,7 +246,7 @@ def test_boxes_of_another_scope_do_not_exist(world: ConsoleWorld, row: Row) -> N
 LISTS = {
     "/": "yard-1",
     "/alerts": "yard-1",
-    "/apps": "yard-1",
+    "/apps": "on 1 box",
     "/audit": "yard-1",
     "/enrol": "host-of-yard-1",
     "/operations": "/operations/{operation}",
