@@ -365,11 +365,11 @@ class AlertTask:
 def _ended_with_rollouts(tx: Transaction, alerts: Sequence[Alert]) -> Mapping[str, str]:
     """Return by their keys what the alerts of rollouts say that are over, and count their alarms as seen.
 
-    Only one that has fired ends so: people hear of it first, however soon its rollout has ended.
+    A new one is not among these: people hear of it first, however soon its rollout has ended.
     """
     found: dict[str, str] = {}
     for one in alerts:
-        number = rollout_of(one.about) if one.kind is AlertKind.ALARM and one.firing else None
+        number = rollout_of(one.about) if one.kind is AlertKind.ALARM else None
         if number is not None and (why := over_reason(tx, number)):
             tx.notes.end_alarms(one.about, by=f"rollout {number}")
             found[one.key] = phrase("%(why)s. It was: %(text)s", why=why, text=one.text)
