@@ -277,10 +277,14 @@ class TokenConfig(_Section):
 ReceiverUrl = Annotated[str, Form(r"^https://[!-~]{1,900}$", "https://HOST/PATH"), AfterValidator(_receiver)]
 
 
+MOST_RECEIVERS = 8
+"""Webhooks of the file, and of it and the store together."""
+
+
 class WebhookConfig(_Section):
     """The receivers of messages about alerts, and the secret that signs these; none where `urls` is empty."""
 
-    urls: Annotated[tuple[ReceiverUrl, ...], Field(max_length=8)] = ()
+    urls: Annotated[tuple[ReceiverUrl, ...], Field(max_length=MOST_RECEIVERS)] = ()
     secret: Annotated[str | None, Field(min_length=16, max_length=200, repr=False)] = None
     allow_local: bool = False
     """Whether a receiver may be on this machine or its own link (loopback, link-local addresses)."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.link.events import MessageArrived
 from edgegpu_sync.messages.spec import AnyItem, AskedItem, TryKey
-from edgegpu_sync.messages.telemetry import HealthPart, PodAlloc, Sample
+from edgegpu_sync.messages.telemetry import HealthPart, PendingPods, PodAlloc, Sample
 from edgegpu_sync.messages.uplink import BoxVersions, Condition
 from edgegpu_sync.rules.ops import Args, Evidence
 from edgegpu_sync.rules.settle import Settlement, SharingFound
@@ -179,6 +179,10 @@ class TelemetrySource(Protocol):
 
     def alloc(self) -> Mapping[str, PodAlloc] | None:
         """Return what each pod holds, by the pod's UID; None while nothing is known."""
+        ...
+
+    def pending(self) -> PendingPods | None:
+        """Return the pods that have no card yet; None while nothing is known."""
         ...
 
     def health_parts(self) -> Sequence[HealthPart]:

@@ -54,7 +54,7 @@ from edgegpu_plugin.records.sharing_change import SharingChange
 from edgegpu_plugin.selftest.node_selftest import TARGET as SELFTEST_TARGET
 from edgegpu_plugin.selftest.node_selftest import NodeSelftest
 from edgegpu_plugin.selftest.runner import SelftestRunner
-from edgegpu_plugin.status import cards_part, mark_changed, other_cards_part, pods_part
+from edgegpu_plugin.status import SilentSources, cards_part, mark_changed, other_cards_part, pods_part
 
 _LOG = logging.getLogger(__name__)
 
@@ -262,9 +262,10 @@ class NodePart:
                 "registered_ms": self.link.last_registration_ms,
                 "waiting_for": self.link.waiting_for.removeprefix("waiting for "),
                 "checkpoint": self.state.checkpoint_problem,
+                "silent": self._kubelet_silence(),
                 "pods_by": self._kubelet_pods.source,
             },
-            "api": {"synced": self.pods.synced.is_set(), "problem": self._api_problem()},
+            "api": {"synced": self.pods.synced.is_set(), "problem": self._api_problem(), "silent": self._api_silence()},
             "unit_mib": snapshot.view.model.unit_mib,
             "unit_wanted_mib": self.state.unit_wanted_mib,
             "cards": cards_part(snapshot, {card.uuid: card for card in self.state.cards()}),
@@ -277,9 +278,18 @@ class NodePart:
     def _api_problem(self) -> str:
         return self._cluster_check.problem or self.pods.problem or self.reconciler.last_error
 
+    def _api_silence(self) -> Json | None:
+        """Return why the API server says nothing of the pods, with when it was heard last; a refused write is none."""
+        return self._cluster_check.silence or self.pods.silence
+
+    def _kubelet_silence(self) -> str:
+        """Return why kubelet says nothing of its devices; empty while it does."""
+        return self.state.checkpoint_problem or ("" if self.link.registered else self.link.waiting_for)
+
     def _pods_part(self, snapshot: Snapshot) -> list[dict[str, Any]]:
         known = self.reconciler
-        rows = pods_part(snapshot, known.refused, known.lost, known.cardless, known.unrecorded)
+        silent = SilentSources(api=self._api_silence() is not None, kubelet=bool(self._kubelet_silence()))
+        rows = pods_part(snapshot, known.refused, known.lost, known.cardless, known.unrecorded, silent=silent)
         states = self._isolation.states(snapshot, by_runtime=self.injector.is_by_runtime)
         uids = {pod.uid: uid for uid, pod in snapshot.view.pods.items()}
         for row in rows:

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,22 @@ Who follows the document looks at the file's time, which costs neither process a
 """
 
 STATUS_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SilentSources:
+    """The sources that do not answer now: what came of them is as old as their last word, and no news follows of it."""
+
+    api: bool = False
+    kubelet: bool = False
+
+
+NONE_SILENT = SilentSources()
+
+_HELD = "kubelet has not let go of its devices yet"
+_KUBELET_SILENT = "kubelet is silent: whether it has let go of the devices since is not known"
+_UNREAD = "the API server has not been read since the plugin's start, so it is not known what its pod does"
+_API_SILENT = "the API server is silent, and has not shown this pod before: what its pod does is not known"
 
 
 def mark_changed(run_folder: Path) -> None:
@@ -74,6 +91,8 @@ def pods_part(
     lost: tuple[RefusedPod, ...] = (),
     cardless: tuple[RefusedPod, ...] = (),
     unrecorded: tuple[RefusedPod, ...] = (),
+    *,
+    silent: SilentSources = NONE_SILENT,
 ) -> list[dict[str, Any]]:
     """Return one row for each GPU container of this node, and one for each holder that the API does not know.
 
@@ -83,6 +102,7 @@ def pods_part(
         lost: pods whose card is gone.
         cardless: containers that run without their cards.
         unrecorded: containers that run, and of whose devices kubelet has no record.
+        silent: the sources that do not answer now.
     """
     troubles = {(one.pod.uid, one.container): ("unrecorded", one.reason) for one in unrecorded}
     troubles |= {(one.pod.uid, one.container): ("cardless", one.reason) for one in cardless}
@@ -98,18 +118,23 @@ def pods_part(
         if state and row["state"] not in {"refused", "lost"}:
             row.update(state=state, reason=reason)
     strangers = [uid for uid in snapshot.view.ledger.pods() if uid not in snapshot.view.pods]
-    return rows + [row for uid in strangers for row in _stranger_rows(uid, snapshot)]
+    return rows + [row for uid in strangers for row in _stranger_rows(uid, snapshot, silent)]
 
 
-def _stranger_rows(uid: str, snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Return the rows of a holder that is no live pod of the API: it has ended, or the API server was not read yet."""
+def _stranger_rows(uid: str, snapshot: Snapshot, silent: SilentSources) -> list[dict[str, Any]]:
+    """Return the rows of a holder that is no live pod of the API: it has ended, or the API server was not read of it.
+
+    A pod is gone where the API server has shown its end, or lists the pods now without it. While it is silent a pod may
+    have come of which it has shown nothing: kubelet starts static ones without it.
+    """
     labels, ended = _labels(snapshot), snapshot.pods.get(uid)
     name = snapshot.names.get(uid, PodName("", "")) if ended is None else PodName(ended.namespace, ended.name)
     phase = "Gone" if ended is None else ended.phase
-    state, reason = "held", "kubelet has not let go of its devices yet"
+    state, reason = "held", _KUBELET_SILENT if silent.kubelet else _HELD
     if not snapshot.is_told:
-        phase, state = "Unknown", "unknown"
-        reason = "the API server has not been read since the plugin's start, so it is not known what its pod does"
+        phase, state, reason = "Unknown", "unknown", _UNREAD
+    elif silent.api and ended is None and uid not in snapshot.deleted:
+        phase, state, reason = "Unknown", "unknown", _API_SILENT
     return [
         {
             "namespace": name.namespace,
@@ -120,6 +145,7 @@ def _stranger_rows(uid: str, snapshot: Snapshot) -> list[dict[str, Any]]:
             "core": len(grant.ids.get(DeviceKind.CORE, ())),
             "cards": _card_refs(grant, grant.cards(), labels),
             "phase": phase,
+            "created": "" if ended is None else ended.created,
             "started": "" if ended is None else ended.started,
             "state": state,
             "reason": reason,
@@ -162,6 +188,7 @@ def _pod_rows(pod: PodView, snapshot: Snapshot, trouble: str, reason: str) -> li
                 "core": container.request.core,
                 "cards": _card_refs(grant, grant.cards() or promised, labels),
                 "phase": pod.phase,
+                "created": pod.created,
                 "started": pod.started,
                 "state": trouble or ("allocated" if complete else "waiting"),
                 "reason": reason,

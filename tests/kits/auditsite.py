@@ -73,6 +73,9 @@ class AuditSite:
         with self.office.store.write() as tx:
             tx.alerts.add([{**ALERT, **TIMES, "silenced_until_s": 0.0, "silenced_by": ""}])
 
+    def add_webhook(self) -> str:
+        return self.alerts.webhooks.create("https://hooks.example.com/SECRET").webhook.id
+
     def restore(self) -> None:
         """Have the box found ahead of the store."""
         with self.office.store.write() as tx:

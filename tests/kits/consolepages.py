@@ -43,8 +43,12 @@ PAGES = (
     "/boxes/DEVICE/limits/default/asr/main?memory=ten",
     "/boxes/DEVICE/limits/default/asr/main?memory=2&live=yes",
     "/apps",
+    "/apps/default/asr/main",
+    "/apps/default/asr/main?value=4.1_none_256",
     "/alerts",
     "/alerts?show=all&q=nothing+like+it",
+    "/alerts/webhooks",
+    "/alerts/webhooks/WEBHOOK/delete",
     "/enrol",
     "/enrol/tokens/TOKEN",
     "/rollouts",
@@ -99,6 +103,7 @@ class PostedPage:
 POSTED = (
     PostedPage("/enrol/tokens", {"name": "press", "boxes": "2"}),
     PostedPage("/boxes/{device}/replace", {}, "/boxes/DEVICE/replace"),
+    PostedPage("/alerts/webhooks", {"url": "https://hooks.example.com/alerts"}),
     PostedPage("/people", {"name": "bea", "role": "viewer"}),
     PostedPage("/people/{name}/link", {}, "/people/PERSON/link"),
     PostedPage("/account/tokens", {"name": "program"}),
@@ -136,6 +141,7 @@ def _words(objects: SiteObjects) -> dict[str, str]:
         "TOKEN": objects.token,
         "ROLLOUT": objects.rollout,
         "OPERATION": objects.operation,
+        "WEBHOOK": objects.webhook,
         "ALERT": objects.alert,
     }
 

@@ -52,6 +52,7 @@ class SiteObjects:
     alert: str
     token: str
     attempt: str
+    webhook: str
 
 
 def add_objects(site: ConsoleSite, device: DeviceId, where: str) -> SiteObjects:
@@ -84,6 +85,7 @@ def add_objects(site: ConsoleSite, device: DeviceId, where: str) -> SiteObjects:
         alert=str(alert.alert.number),
         token=token_id(made.token),
         attempt=attempt,
+        webhook=site.alerts(ANNA).webhooks.create(f"https://hooks.{place}.example.com/").webhook.id,
     )
 
 

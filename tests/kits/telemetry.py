@@ -7,7 +7,16 @@ from typing import Any
 from kits.worker import Wire
 
 from edgegpu_agent.ports import ClusterIdentity
-from edgegpu_sync.messages.telemetry import CardReport, CardSample, CardShare, HealthPart, MemoryUse, PodAlloc, Sample
+from edgegpu_sync.messages.telemetry import (
+    CardReport,
+    CardSample,
+    CardShare,
+    HealthPart,
+    MemoryUse,
+    PendingPods,
+    PodAlloc,
+    Sample,
+)
 
 UUID = "GPU-7d2f0c1e-3a44-4b6e-9d55-0a1b2c3d4e5f"
 
@@ -26,6 +35,7 @@ class Source:
     clock: Any = None
     period_s: int = 60
     pods: dict[str, PodAlloc] = field(default_factory=dict)
+    waiting: PendingPods | None = None
     parts: tuple[HealthPart, ...] = (HealthPart(name="plugin", state="ok"),)
     node: str = "box-1"
     taken: int = 0
@@ -55,6 +65,9 @@ class Source:
 
     def alloc(self) -> Mapping[str, PodAlloc] | None:
         return None if self.blind or self.silent else dict(self.pods)
+
+    def pending(self) -> PendingPods | None:
+        return None if self.blind or self.silent else self.waiting
 
     def health_parts(self) -> tuple[HealthPart, ...]:
         return self.parts

@@ -11,7 +11,7 @@ from edgegpu_agent.actions.redact import RedactBody, Redactor, redacted_body
 from edgegpu_agent.ports import ActionOutcome, ClusterIdentity, SettlerNotes
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import AppLimits, AskedItem, Sharing
-from edgegpu_sync.messages.telemetry import HealthPart, PodAlloc, Sample
+from edgegpu_sync.messages.telemetry import HealthPart, PendingPods, PodAlloc, Sample
 from edgegpu_sync.rules.ops import Args, Evidence, UnitRun
 from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import CommandState
@@ -163,6 +163,9 @@ class NoTelemetry:
         return None
 
     def alloc(self) -> Mapping[str, PodAlloc] | None:
+        return None
+
+    def pending(self) -> PendingPods | None:
         return None
 
     def health_parts(self) -> Sequence[HealthPart]:

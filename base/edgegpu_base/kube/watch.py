@@ -55,8 +55,8 @@ class Reflector(Generic[T]):
     """One thread that keeps its owner's copy of one collection current.
 
     `synced` is set once the first list was passed on. `last_contact` is the monotonic time of the last data from the
-    API server, None before the first. `problem` says why the copy is not kept current at present, empty when it is, and
-    `denied` whether that is because this account lacks the right.
+    API server, None before the first, and `heard_at_s` the same in seconds since 1970. `problem` says why the copy is
+    not kept current at present, empty when it is, and `denied` whether that is because this account lacks the right.
 
     An owner that must not act on an old copy waits for a resource version that it has read elsewhere (`wait_version`),
     or for a list that began after its call (`list_again`).
@@ -105,12 +105,20 @@ class Reflector(Generic[T]):
         self._again = False
         self.synced = threading.Event()
         self.last_contact: float | None = None
+        self.heard_at_s: float | None = None
         self.problem = ""
         self.denied = False
 
     def start(self) -> None:
         """Begin to list and watch."""
         self._thread.start()
+
+    @property
+    def silence(self) -> Json | None:
+        """Why the copy is not kept current, and when the API server was heard last (seconds since 1970); else None."""
+        if self.synced.is_set() and not self.problem:
+            return None
+        return {"why": self.problem or "not read yet", "heard_at": self.heard_at_s and int(self.heard_at_s)}
 
     def alive(self) -> bool:
         """Return whether the reflector's thread runs."""
@@ -274,7 +282,7 @@ class Reflector(Generic[T]):
                 self._progress.notify_all()
 
     def _heard(self) -> None:
-        self.last_contact = time.monotonic()
+        self.last_contact, self.heard_at_s = time.monotonic(), time.time()
         self.problem, self.denied = "", False
 
 

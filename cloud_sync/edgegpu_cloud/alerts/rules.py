@@ -118,6 +118,9 @@ class AlertEvent(StrEnum):
     TEST = "test"
 
 
+NO_REASONS: Mapping[str, str] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class AlertStep:
     """The outcome of one look: alerts that are new or have changed, pending ones that went, and what is to be told."""
@@ -133,16 +136,18 @@ def step(
     *,
     now_s: float,
     patience: Mapping[AlertKind, Patience] = PATIENCE,
+    reasons: Mapping[str, str] = NO_REASONS,
 ) -> AlertStep:
     """Return what becomes of the alerts that are not over, by what is wrong now.
 
-    The same look again, with the outcome of the first, tells nothing more.
+    The same look again, with the outcome of the first, tells nothing more. `reasons`: by an alert's key what it says
+    once nothing is wrong any more.
     """
     now = {one.key: one for one in findings}
     before = {one.key: one for one in open_}
     keys = [*before, *(key for key in now if key not in before)]
     dropped = [one for key, one in before.items() if key not in now and one.firing_at_s is None]
-    moved = [_moved(before.get(key), now.get(key), now_s) for key in keys]
+    moved = [_moved(before.get(key), now.get(key), now_s, reasons.get(key, "")) for key in keys]
     after = _gathered([one for one in moved if one is not None], now_s, patience)
     changed = [one for one in after if one != before.get(one.key)]
     fired = [one for one in changed if one.firing and not _fires(before.get(one.key))]
@@ -155,12 +160,13 @@ def _fires(one: Alert | None) -> bool:
     return one is not None and one.firing
 
 
-def _moved(held: Alert | None, finding: AlertFinding | None, now_s: float) -> Alert | None:
+def _moved(held: Alert | None, finding: AlertFinding | None, now_s: float, reason: str) -> Alert | None:
     """Return an alert with what is known of it now; None where there is nothing and none that has fired."""
     if finding is None:
         if held is None or held.firing_at_s is None:
             return None
-        return replace(held, clear_since_s=now_s if held.clear_since_s is None else held.clear_since_s)
+        clear_since_s = now_s if held.clear_since_s is None else held.clear_since_s
+        return replace(held, clear_since_s=clear_since_s, text=reason or held.text)
     if held is None:
         since_s = now_s if finding.since_s is None else min(finding.since_s, now_s)
         held = Alert(kind=finding.kind, device=finding.device, about=finding.about, text="", since_s=since_s)

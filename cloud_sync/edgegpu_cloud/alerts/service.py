@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgegpu_cloud.alerts.findings import OwnCertificate, about_of, findings
+from edgegpu_cloud.alerts.rollout_ends import over_reason, rollout_of
 from edgegpu_cloud.alerts.rules import PATIENCE, Alert, AlertEvent, AlertKind, Patience, step
 from edgegpu_cloud.alerts.webhook import TIMEOUT_S, WebhookError, WebhookTarget, host_of, message, post
+from edgegpu_cloud.alerts.webhooks import Webhooks, receiver_urls, target_of
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
 from edgegpu_cloud.fleet.audit.entries import Author, audit, difference
@@ -189,9 +191,18 @@ class Alerts:
                 see_alarm(tx, one, Author(self._access.by, self._clock()), self._access)
 
     def receivers(self) -> Sequence[str]:
-        """Return the hosts of the webhook's receivers: the rest of an address may be a secret."""
+        """Return the hosts of the receivers: the rest of an address may be a secret."""
         self._access.require(Permission.SETTINGS)
-        return [host_of(url) for url in self._config.webhook.urls]
+        with self._store.read() as tx:
+            return [host_of(url) for url in receiver_urls(tx, self._config)]
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """Return the webhooks."""
+        return Webhooks(self._store, self._config, access=self._access, send_test=self._send_test, clock=self._clock)
+
+    def _send_test(self, tx: Transaction, url: str) -> None:
+        tell(tx, [url], AlertEvent.TEST, (), controller=self._controller, now_s=self._clock())
 
     def test(self) -> Sequence[str]:
         """Let a test message wait for each receiver; return their addresses.
@@ -200,14 +211,15 @@ class Alerts:
             CloudError: there is no receiver.
         """
         self._access.require(Permission.SETTINGS)
-        urls = self._config.webhook.urls
-        if not urls:
-            raise CloudError(
-                phrase("cannot send a test: no webhook is configured"),
-                remedy=phrase("set alerts.webhook in controller.yaml"),
-            )
         with self._store.write() as tx:
-            tell(tx, self._config, AlertEvent.TEST, (), controller=self._controller, now_s=self._clock())
+            urls = receiver_urls(tx, self._config)
+            if not urls:
+                raise CloudError(
+                    phrase("cannot send a test: there is no webhook"),
+                    remedy=phrase("make one on the console's page Alerts, or set alerts.webhook in controller.yaml"),
+                )
+            for url in urls:
+                self._send_test(tx, url)
         return urls
 
     def waiting(self) -> tuple[int, str]:
@@ -223,11 +235,11 @@ def alert_of(row: Mapping[str, Any]) -> Alert:
 
 
 def tell(
-    tx: Transaction, config: AlertConfig, event: AlertEvent, alerts: Sequence[Alert], *, controller: str, now_s: float
+    tx: Transaction, urls: Sequence[str], event: AlertEvent, alerts: Sequence[Alert], *, controller: str, now_s: float
 ) -> None:
-    """Let a message wait for each receiver."""
+    """Let a message wait for each of these receivers."""
     names = tx.conditions.names([one.device for one in alerts])
-    for url in config.webhook.urls:
+    for url in urls:
         id_, body = message(event, alerts, names=names, controller=controller, now_s=now_s)
         dropped = tx.alerts.add_delivery(id_=id_, url=url, body=body, now_s=now_s)
         if dropped:
@@ -294,16 +306,20 @@ class AlertTask:
         with self._store.read() as tx:  # it goes through all boxes: nobody shall wait for it
             found = findings(tx, now_s=now_s, certificate_days=self._config.certificate_days, own=self._own)
         with self._leadership.lead() as tx:
-            outcome = step(map(alert_of, tx.alerts.open()), found, now_s=now_s, patience=self._patience)
+            before = [alert_of(row) for row in tx.alerts.open()]
+            reasons = _ended_with_rollouts(tx, before)
+            now = [one for one in found if one.key not in reasons]
+            outcome = step(before, now, now_s=now_s, patience=self._patience, reasons=reasons)
             new = [one for one in outcome.changed if not one.number]
             numbers = dict(zip((one.key for one in new), tx.alerts.add(list(map(_values, new))), strict=True))
             held = [one for one in outcome.changed if one.number]
             tx.alerts.put({one.number: _values(one) for one in held})
             numbers |= {one.key: one.number for one in held}
             tx.alerts.drop([one.number for one in outcome.dropped])
+            urls = receiver_urls(tx, self._config) if outcome.told else ()
             for event, alerts in outcome.told:
                 numbered = [replace(one, number=numbers[one.key]) for one in alerts]
-                tell(tx, self._config, event, numbered, controller=self._controller, now_s=now_s)
+                tell(tx, urls, event, numbered, controller=self._controller, now_s=now_s)
 
     def send(self) -> None:
         """Send the messages that are due; those that are not taken wait longer each time, a day in all.
@@ -339,10 +355,25 @@ class AlertTask:
                 tx.alerts.failed(one.number, error=error, next_at_s=now_s + wait_s)
 
     def _target(self, url: str) -> WebhookTarget:
-        webhook = self._config.webhook
-        if url not in webhook.urls or webhook.secret is None:
+        with self._store.read() as tx:
+            target = target_of(tx, self._config, url)
+        if target is None:
             raise WebhookError("the receiver is not configured any more")
-        return WebhookTarget(url=url, secret=webhook.secret, local=webhook.allow_local, ca=webhook.ca or None)
+        return target
+
+
+def _ended_with_rollouts(tx: Transaction, alerts: Sequence[Alert]) -> Mapping[str, str]:
+    """Return by their keys what the alerts of rollouts say that are over, and count their alarms as seen.
+
+    A new one is not among these: people hear of it first, however soon its rollout has ended.
+    """
+    found: dict[str, str] = {}
+    for one in alerts:
+        number = rollout_of(one.about) if one.kind is AlertKind.ALARM else None
+        if number is not None and (why := over_reason(tx, number)):
+            tx.notes.end_alarms(one.about, by=f"rollout {number}")
+            found[one.key] = phrase("%(why)s. It was: %(text)s", why=why, text=one.text)
+    return found
 
 
 def _values(one: Alert) -> dict[str, Any]:

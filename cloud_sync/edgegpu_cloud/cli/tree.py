@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 from edgegpu_base.cli.helptext import command_line, put, version_option
 from edgegpu_base.cli.output import with_output
 from edgegpu_cloud.cli import alerts, audit, broker, controllers, init, keys, people, serve
-from edgegpu_cloud.cli.boxes import boxes, cluster, enrol, evidence, revoke, tokens
+from edgegpu_cloud.cli.boxes import apps, boxes, cluster, enrol, evidence, revoke, tokens
 from edgegpu_cloud.cli.common import SERVER
 from edgegpu_cloud.cli.database import backup, migrate, restore
 from edgegpu_cloud.cli.requests import commands, following, limits, operations, rollouts, sharing
@@ -75,6 +75,7 @@ put(app, "approve", enrol.approve, enrol.APPROVE_HELP, "Take in a box that waits
 put(app, "refuse", enrol.refuse, enrol.REFUSE_HELP, "Refuse a box that waits.")
 app.add_typer(_boxes, name="boxes", help=boxes.BOXES_HELP, short_help="List the boxes, forget one, judge its cluster.")
 put(app, "box", boxes.box, boxes.BOX_HELP, "Show one box.")
+put(app, "apps", apps.apps, apps.HELP, "Apps by the values of their limits.")
 put(app, "evidence", evidence.evidence, evidence.HELP, "What a box's containers see of their cards.")
 put(app, "label", boxes.label, boxes.LABEL_HELP, "Set labels of boxes, by which -l selects them.")
 put(app, "rename", boxes.rename, boxes.RENAME_HELP, "Give a box another name.")

@@ -25,7 +25,6 @@ from edgegpu_cloud.console.live import ChangeWatcher
 from edgegpu_cloud.console.metrics import ConsoleMetrics, TimedRequests
 from edgegpu_cloud.console.pages import (
     account,
-    alerts,
     apps,
     audit,
     box,
@@ -39,6 +38,8 @@ from edgegpu_cloud.console.pages import (
     sharing,
     sign_in,
 )
+from edgegpu_cloud.console.pages.alerts import shown as alerts
+from edgegpu_cloud.console.pages.alerts import webhooks
 from edgegpu_cloud.console.pages.operations import new, shown
 from edgegpu_cloud.console.pages.rollouts import new as new_rollout
 from edgegpu_cloud.console.pages.rollouts import shown as rollouts
@@ -88,6 +89,7 @@ ROUTERS = (
     rollouts.router,
     new.router,
     shown.router,
+    webhooks.router,
     alerts.router,
     sharing.router,
     apps.router,

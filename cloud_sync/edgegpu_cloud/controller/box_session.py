@@ -335,6 +335,7 @@ class BoxSession:
         self._check(message, TopicKind.ALLOC)
         held = self.latest.get(TopicKind.ALLOC)
         pods: dict[str, PodAlloc] = {}
+        pending: Json | None = None
         if message.base is not None:
             if held is None or held.stamp.epoch != message.epoch or held.stamp.n != message.base:
                 self.ask.add(RefreshRequest.ALLOC)
@@ -342,8 +343,10 @@ class BoxSession:
                     RefusalReason.OLD_STAMP, f"it changes message {message.base}, which is not what is stored"
                 )
             pods = _PODS.validate_python(held.body["pods"], strict=False)
+            pending = held.body.get("pending")
         whole = message.model_copy(update={"pods": merged(pods, message), "gone": (), "base": None})
-        self._keep(TopicKind.ALLOC, message, whole.model_dump(mode="json"))
+        body = whole.model_dump(mode="json")
+        self._keep(TopicKind.ALLOC, message, {**body, "pending": body["pending"] or pending})
 
 
 def _shown(body: Json) -> Json:

@@ -28,7 +28,7 @@ from edgegpu_cloud.fleet.details import box_details
 from edgegpu_cloud.fleet.following import follow
 from edgegpu_cloud.fleet.history.box_history import CHANGES, BoxHistories, MachineChange
 from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange, card_histories
-from edgegpu_cloud.fleet.limits.app_page import AppPage, AppQuery, app_page_of
+from edgegpu_cloud.fleet.limits.app_page import FleetApps
 from edgegpu_cloud.fleet.limits.changes import LimitsRevision, check_unchanged, history_of, requests_of
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
@@ -352,10 +352,10 @@ class Fleet:
         with self._store.read() as tx:
             return history_of(tx, self._find(tx, device), key, now_s=self._clock())
 
-    def app_page(self, where: AppQuery) -> AppPage:
-        """Return a page of the matrix of apps and boxes; CloudError where the selector or the cursor is none."""
-        with self._store.read() as tx:
-            return app_page_of(tx, where, self._query(BoxFilter(selector=where.selector)), now_s=self._clock())
+    @property
+    def apps(self) -> FleetApps:
+        """Return the apps by the values of their limits."""
+        return FleetApps(self._store, self._query, clock=self._clock)
 
     def set_settings(self, device: str, settings: SharingSettings, *, expect_rev: int | None = None) -> int:
         """Set how a box shares its cards; return the revision. The same settings again are tried again.

@@ -7,7 +7,7 @@ from typing import Any
 from edgegpu_cloud.store.records import Latest
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.readers import READERS
-from edgegpu_sync.messages.telemetry import Alloc, Inventory, PodAlloc
+from edgegpu_sync.messages.telemetry import Alloc, Inventory, PendingPods, PodAlloc
 from edgegpu_sync.topics import TopicKind
 
 LatestMessages = Mapping[TopicKind, Latest]
@@ -73,3 +73,26 @@ def capabilities_of(latest: LatestMessages) -> frozenset[str] | None:
     if status is None or status.body.get("state") != "birth":
         return None
     return frozenset(status.body.get("capabilities", ()))
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPending:
+    """The pods without a card, as a box has reported them; `listed` is None where its agent does not report them.
+
+    `as_of_s`: since when that is known to be so, seconds since 1970. A report of cards says that it is so still, while
+    GPU sharing is on: the plugin has both.
+    """
+
+    listed: PendingPods | None
+    as_of_s: float
+
+
+def pending_of(latest: LatestMessages) -> BoxPending | None:
+    """Return the pods without a card on a box; None before its first report of pods."""
+    alloc: Alloc | None = read_latest(latest, TopicKind.ALLOC)
+    if alloc is None:
+        return None
+    reports = card_reports(latest)
+    at_s = latest[TopicKind.ALLOC].at_s
+    confirmed_s = reports.cards_at_s if reports is not None and reports.inventory.sharing else at_s
+    return BoxPending(alloc.pending, max(at_s, confirmed_s))

@@ -35,7 +35,14 @@ from edgegpu_cloud.rollouts.rules import (
 from edgegpu_cloud.rollouts.strategy import read_strategy
 from edgegpu_cloud.store.controllers.leadership import Leadership, LeasesLostError, SoleLeader
 from edgegpu_cloud.store.controllers.next_turn import tried_next_turn
-from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState, RolloutRecord, RolloutState
+from edgegpu_cloud.store.rollouts.records import (
+    ERROR_ALARM,
+    STOPPED_ALARM,
+    RolloutBoxRecord,
+    RolloutBoxState,
+    RolloutRecord,
+    RolloutState,
+)
 from edgegpu_cloud.store.rollouts.tables import RETURNABLE
 from edgegpu_cloud.store.store import ControllerStore, RecordError, StoreError, Transaction
 
@@ -50,7 +57,6 @@ CHECK_INTERVAL_S = 1.0
 """How often rollouts are looked at."""
 
 _MOST_REASON = 900
-_ALARM = "rollout.STOPPED"
 _ALARMED = frozenset({R.STOPPING, R.PAUSED})
 
 
@@ -209,7 +215,7 @@ class _RolloutStep:
                 state=STATES[after.state],
                 reason=after.reason,
             )
-            self._tx.notes.alarm(_ALARM, device="", text=text, now_s=self._now_s)
+            self._tx.notes.alarm(f"{STOPPED_ALARM}/{after.number}", device="", text=text, now_s=self._now_s)
 
 
 class RolloutRunner:
@@ -296,7 +302,7 @@ class RolloutRunner:
             if rollout is not None and rollout.state is R.RUNNING:
                 tx.rollouts.put(replace(rollout, state=R.PAUSED, reason=reason))
             tx.notes.alarm(
-                "rollout.ERROR",
+                f"{ERROR_ALARM}/{number}",
                 device="",
                 text=phrase("rollout %(number)s: %(reason)s", number=number, reason=reason),
                 now_s=self._clock(),

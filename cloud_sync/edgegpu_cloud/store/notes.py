@@ -285,6 +285,12 @@ class NoteTable:
         self._connection.execute(update(_ALARMS).where(*where).values(seen_by=by))
         return None if row is None else record_of(Alarm, row)
 
+    def end_alarms(self, kind: str, *, by: str) -> None:
+        """Count the unseen alarms of a kind that are no box's as seen: what they say is over by itself."""
+        c = _ALARMS.c
+        where = (c.kind == kind) & (c.device == "") & (c.seen_by == "")
+        self._connection.execute(update(_ALARMS).where(where).values(seen_by=by))
+
     def audit(self, *entries: AuditEntry) -> None:
         """Store what a person changed."""
         add_audit(self._connection, *entries)

@@ -13,6 +13,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.phrases import on_pages, phrase
 from edgegpu_cloud.store.alerts.conditions import Conditions
 from edgegpu_cloud.store.alerts.tables import AlertTable
+from edgegpu_cloud.store.alerts.webhooks import WebhookTable
 from edgegpu_cloud.store.boxes import BoxTable
 from edgegpu_cloud.store.causes import cause_of
 from edgegpu_cloud.store.commands import CommandTable
@@ -105,6 +106,7 @@ class Transaction:
         self.leases, self.controller_certificates = LeaseTable(connection), ControllerCertificates(connection)
         self.rollouts, self.rollout_plans = RolloutTable(connection, hold=writes), PlanTable(connection)
         self.alerts, self.conditions = AlertTable(connection), Conditions(connection)
+        self.webhooks = WebhookTable(connection)
 
     def forget_box(self, device: DeviceId, *, by: str) -> None:
         """Drop all that is known of a box but its certificates, its alarms and the audit."""

@@ -69,12 +69,56 @@ class PodAlloc(WireModel):
     pieces: Annotated[tuple[CardShare, ...], Field(max_length=64)]
 
 
+class PendingContainer(WireModel):
+    """What a container of a pod without a card asks for; any amounts, also those that no card has."""
+
+    name: Name
+    memory_units: Count
+    core: Count
+
+
+class PendingPod(WireModel):
+    """A pod that has no card yet. `reason` has the numbers of each card; `created_at`: seconds since 1970, or None.
+
+    `state`: `pending` (no node has it), `waiting` (kubelet has not given it its card yet), `refused` (it fits on none).
+    """
+
+    uid: Uid
+    namespace: Name
+    name: Name
+    state: Token
+    reason: Text = ""
+    created_at: Count | None = None
+    containers: Annotated[tuple[PendingContainer, ...], Field(max_length=16)]
+
+
+MOST_PENDING = 40
+"""Pods without a card in one message."""
+
+
+class PendingPods(WireModel):
+    """The pods without a card that a box sees, and how many `more` it does not name.
+
+    `cluster`: it sees those that have no node too, which a server of the cluster alone does. `silent`: why the list
+    may be old, with the time since when; empty while the box's API server answers.
+    """
+
+    pods: Annotated[tuple[PendingPod, ...], Field(max_length=MOST_PENDING)] = ()
+    more: Count = 0
+    cluster: bool
+    silent: Text = ""
+
+
 class Alloc(UplinkBody):
-    """Who holds what. With `base` it changes the one with that `n` of this epoch; without, it is the whole."""
+    """Who holds what. With `base` it changes the one with that `n` of this epoch; without, it is the whole.
+
+    `pending`: who waits, all of them; None where that has not changed since the base. An older agent never has it.
+    """
 
     base: Count | None = None
     pods: dict[Uid, PodAlloc]
     gone: Annotated[tuple[Uid, ...], Field(max_length=1_000)] = ()
+    pending: PendingPods | None = None
 
 
 def difference(before: dict[str, PodAlloc], now: dict[str, PodAlloc]) -> tuple[dict[str, PodAlloc], tuple[str, ...]]:

@@ -23,6 +23,7 @@ from edgegpu_agent.cli.common import (
 )
 from edgegpu_agent.cli.views.isolation import full_reason, held_words, holds_any
 from edgegpu_agent.cli.views.memory_use import other_words, others, use_of
+from edgegpu_agent.cli.views.silence import silence_lines
 from edgegpu_base.cli.output import counted, is_wide, make_console, print_table, width_of
 
 if TYPE_CHECKING:
@@ -61,12 +62,15 @@ States:
   lost       its card is gone from this machine; REASON says what happens next
   cardless   it runs, and its card did not come into the container; REASON says why
   unrecorded it runs, and kubelet has no record of its devices; REASON says what to do
-  unknown    kubelet has booked it for a pod, and the API server has not been read yet
-  held       its pod is gone, kubelet has not freed its units yet
+  unknown    kubelet has booked it for a pod of which the API server has shown nothing: it is silent, or not read yet
+  held       its pod is gone, kubelet has not freed its units yet, or is silent
 
 USES is the card's memory that its processes use, of what it was given, as the driver lists them twice a minute; `over`:
 it uses more than it was given.
 
+A source that does not answer is named below the list, with when it was heard last: what came from it is as it was then.
+
+\b
 HELD says what holds the container to its memory, where a container of the node is held or the node is told to hold
 them: `enforced` its programs get no more, with what they have counted of their limit and their share of the card's
 time (`core 30`), `2 of 4 units (live)` where `edgegpu limit` or an app limit of the cloud holds it to less than its
@@ -95,6 +99,7 @@ What is printed there is the container's word. Exit status: 1 if one of them is 
   or null}],
   "measured_at": NUMBER or null,
   "others": [{"index", "uuid", "uid", "container": TEXT, "used_mib": NUMBER or null, "processes": NUMBER}]}
+  "silent": [{"source", "why": TEXT, "heard_at": NUMBER or null}], the sources that do not answer
   "others" use a card without a share of it; without "uid" they are processes of no pod.
   With --evidence each has "evidence": {"verdict", "lines", "text": TEXT, "seen": [UUID]}
 """
@@ -173,6 +178,8 @@ def _look(path: Path, chosen: _Chosen, *, as_json: bool) -> None:
             typer.echo(f"and {counted(document.pending_more, 'more Pending pod')}", err=True)
     if not as_json:
         _print_others(document)
+        for line in silence_lines(document):
+            typer.echo(line)
 
 
 def _print_others(document: StatusDocument) -> None:
@@ -221,7 +228,8 @@ def _whole_json(document: StatusDocument, pods: list[dict[str, Any]]) -> dict[st
         for number, row in others(document)
     ]
     head = {"v": JSON_VERSION, "node": document.node, "pods": pods}
-    return {**head, "measured_at": document.use.at, "others": named}
+    silent = [{"source": one.name, "why": one.why, "heard_at": one.heard_at} for one in document.silent]
+    return {**head, "measured_at": document.use.at, "others": named, "silent": silent}
 
 
 def _as_json(row: PodRow, document: StatusDocument) -> dict[str, Any]:

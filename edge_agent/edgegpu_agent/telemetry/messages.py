@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
 from edgegpu_agent.telemetry.nvidia_smi import CardReading
+from edgegpu_agent.telemetry.parts import Document, count_of, part_of, rows_of, seconds_of, silence_words
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.reasons import holds_any
 from edgegpu_sync.messages.telemetry import (
@@ -19,8 +19,6 @@ from edgegpu_sync.messages.telemetry import (
     PodAlloc,
 )
 from edgegpu_sync.wire import clipped
-
-Document = Mapping[str, Any]
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _MOST_CARDS = 128
@@ -48,7 +46,7 @@ def inventory(
     name = str(doc.get("node") or node).lower()
     if not _NAME.fullmatch(name):
         return None
-    unit_mib = _count(doc.get("unit_mib"))
+    unit_mib = count_of(doc.get("unit_mib"))
     return {
         "node": name,
         "cluster": clipped(cluster, 253),
@@ -64,7 +62,7 @@ def inventory(
 
 def driver_version(document: Document | None, seen: Sequence[CardReading]) -> str:
     """Return the driver's version from the plugin, else from nvidia-smi; empty where neither has it."""
-    told = _part(document or {}, "driver").get("version")
+    told = part_of(document or {}, "driver").get("version")
     return clipped(str(told or next((one.driver for one in seen), "")), 253)
 
 
@@ -74,9 +72,9 @@ def _role(value: object) -> str:
 
 
 def _cards(doc: Document, seen: dict[str, CardReading], unit_mib: int) -> Iterable[CardReport]:
-    offered = _rows(doc, "cards")
+    offered = rows_of(doc, "cards")
     for row in offered:
-        uuid, units = str(row.get("uuid")), _count(row.get("units"))
+        uuid, units = str(row.get("uuid")), count_of(row.get("units"))
         known = seen.get(uuid)
         yield from _card(
             uuid=uuid,
@@ -118,15 +116,21 @@ def allocations(document: Document, known: Mapping[str, PodAlloc] = NO_PODS) -> 
     """
     silent = is_api_silent(document)
     pods: dict[str, PodAlloc] = {}
-    for row in _rows(document, "pods"):
+    for row in rows_of(document, "pods"):
         if row.get("cards"):
             _add(pods, _named(row, known) if silent and not row.get("pod") else row)
     return pods
 
 
 def is_api_silent(document: Document) -> bool:
-    """Whether the plugin does not know what pods there are, for the API server does not answer it."""
-    api = _part(document, "api")
+    """Whether the plugin does not know what pods there are, for the API server does not answer it.
+
+    A problem alone is no silence: the API server may have refused a write, and shown all pods. An older plugin does not
+    tell both apart.
+    """
+    api = part_of(document, "api")
+    if "silent" in api:
+        return api["silent"] is not None
     return bool(api) and (bool(api.get("problem")) or not api.get("synced"))
 
 
@@ -153,7 +157,7 @@ def _add(pods: dict[str, PodAlloc], row: Document) -> None:
             phase=str(row.get("phase") or "Unknown"),
             enforced=enforced,
             enforced_reason=clipped(reason, 253) or None,
-            started_at=_seconds(row.get("started")),
+            started_at=seconds_of(row.get("started")),
             pieces=(*(before.pieces if before else ()), *pieces),
         )
     except (ValidationError, LookupError, TypeError):
@@ -162,26 +166,18 @@ def _add(pods: dict[str, PodAlloc], row: Document) -> None:
 
 def _enforced(row: Document) -> tuple[str, str]:
     """Return what holds a container, and why nothing does; `off` where the plugin does not say."""
-    found = _part(row, "isolation")
+    found = part_of(row, "isolation")
     state = str(found.get("state") or "off")
     return (state, str(found.get("reason") or "")) if state in _LEAST_HELD else ("off", "")
 
 
-def _seconds(text: object) -> int | None:
-    """Return a time of the API in seconds since 1970; None where it is none, as in the document of an older plugin."""
-    try:
-        return max(0, int(datetime.fromisoformat(str(text)).timestamp())) if text else None
-    except (ValueError, OverflowError):
-        return None
-
-
 def _pieces(row: Document) -> Iterable[CardShare]:
     """Yield a container's share of each of its cards; all on the first card where the row does not divide it."""
-    cards, units, core = row["cards"], _count(row.get("memory_units")), _count(row.get("core"))
-    parts = [_count(card["units"]) for card in cards if "units" in card]
+    cards, units, core = row["cards"], count_of(row.get("memory_units")), count_of(row.get("core"))
+    parts = [count_of(card["units"]) for card in cards if "units" in card]
     if len(parts) != len(cards):
         cards, parts = cards[:1], [units]
-    limits = {str(one.get("card")): one for one in _rows(_part(row, "isolation"), "cards")}
+    limits = {str(one.get("card")): one for one in rows_of(part_of(row, "isolation"), "cards")}
     live = dict(_live_units(row))
     for number, (card, part) in enumerate(zip(cards, parts, strict=True)):
         uuid, mine = (
@@ -194,8 +190,8 @@ def _pieces(row: Document) -> Iterable[CardShare]:
             memory_units=part,
             core=mine,
             live_units=live.get(uuid),
-            refusals=_at_least(_count(limits.get(uuid, {}).get("refusals"))),
-            limiter=clipped(str(_part(row, "isolation").get("limiter") or ""), _VERSION_LENGTH) or None,
+            refusals=_at_least(count_of(limits.get(uuid, {}).get("refusals"))),
+            limiter=clipped(str(part_of(row, "isolation").get("limiter") or ""), _VERSION_LENGTH) or None,
         )
 
 
@@ -207,15 +203,15 @@ def _at_least(count: int) -> int:
 
 def _live_units(row: Document) -> Iterable[tuple[str, int]]:
     """Yield the cards on which a container is held to fewer units than it holds, each with those units."""
-    for one in _rows(_part(row, "isolation"), "cards"):
-        limit, held = one.get("limit_units"), _count(one.get("held_units"))
+    for one in rows_of(part_of(row, "isolation"), "cards"):
+        limit, held = one.get("limit_units"), count_of(one.get("held_units"))
         if isinstance(limit, int) and 0 <= limit < held:
             yield str(one.get("card")), limit
 
 
 def memory_use(document: Document, *, now_s: float) -> tuple[MemoryUse, ...] | None:
     """Return the memory that containers use of the cards, the most first; None where it was not measured just now."""
-    part = _part(document, "memory_use")
+    part = part_of(document, "memory_use")
     at = part.get("at")
     if not isinstance(at, int | float) or abs(now_s - at) > _OLD_S:
         return None
@@ -224,7 +220,7 @@ def memory_use(document: Document, *, now_s: float) -> tuple[MemoryUse, ...] | N
 
 
 def _memory_uses(part: Document) -> Iterable[MemoryUse]:
-    for row in _rows(part, "containers"):
+    for row in rows_of(part, "containers"):
         try:
             yield MemoryUse.model_validate(dict(row))
         except ValidationError:
@@ -239,8 +235,9 @@ def plugin_parts(document: Document) -> list[HealthPart]:
         well = extender.get("healthy") is True
         text = "" if well else str(extender.get("problem") or "does not serve; new GPU pods wait")
         parts.append(_judged("extender", text))
-    api = _part(document, "api")
-    parts.append(_judged("api", str(api.get("problem") or ("" if api.get("synced") else "not in step yet"))))
+    api = part_of(document, "api")
+    silent = silence_words(part_of(api, "silent"))
+    parts.append(_judged("api", silent or str(api.get("problem") or ("" if api.get("synced") else "not in step yet"))))
     if document.get("role") != "extender-only":
         parts += _node_parts(document)
     return parts
@@ -254,20 +251,20 @@ def _sick(card: Document) -> str:
 
 def _holds_any(document: Document) -> bool:
     """Return whether the node holds containers, or one whose pod has chosen that."""
-    states = (str(_part(row, "isolation").get("state") or "off") for row in _rows(document, "pods"))
+    states = (str(part_of(row, "isolation").get("state") or "off") for row in rows_of(document, "pods"))
     return holds_any(document.get("isolation"), states)
 
 
 def _node_parts(document: Document) -> list[HealthPart]:
-    kubelet = _part(document, "kubelet")
+    kubelet = part_of(document, "kubelet")
     waiting = (
         "" if kubelet.get("registered") else f"not registered, waiting for {kubelet.get('waiting_for') or 'kubelet'}"
     )
-    sick = [_sick(row) for row in _rows(document, "cards") if not row.get("healthy")]
-    pods = _rows(document, "pods")
+    sick = [_sick(row) for row in rows_of(document, "cards") if not row.get("healthy")]
+    pods = rows_of(document, "pods")
     refused = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "refused"]
     parts = [
-        _judged("driver", str(_part(document, "driver").get("problem") or ""), bad=True),
+        _judged("driver", str(part_of(document, "driver").get("problem") or ""), bad=True),
         _judged("kubelet", waiting),
         _judged("cards", f"out of order: {'; '.join(sick)}" if sick else "", bad=True),
     ]
@@ -297,7 +294,7 @@ def _isolation_part(document: Document) -> HealthPart:
     """
     if problem := str(document.get("isolation_problem") or ""):
         return _judged("isolation", problem, bad=True)
-    cards = _rows(_part(document, "selftest"), "cards")
+    cards = rows_of(part_of(document, "selftest"), "cards")
     unsure = [f"card {row.get('index')}: {row.get('reason')}" for row in cards if row.get("verdict") == "inconclusive"]
     newer = sorted({str(row["newer_driver"]) for row in cards if row.get("newer_driver")})
     return _judged("isolation", "; ".join([*unsure, *newer]))
@@ -305,17 +302,3 @@ def _isolation_part(document: Document) -> HealthPart:
 
 def _judged(name: str, text: str, *, bad: bool = False) -> HealthPart:
     return HealthPart(name=name, state=("bad" if bad else "warn") if text else "ok", text=clipped(text))
-
-
-def _rows(document: Document, key: str) -> list[Document]:
-    rows = document.get(key)
-    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list | tuple) else []
-
-
-def _part(document: Document, key: str) -> Document:
-    value = document.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0

@@ -13,9 +13,10 @@ from edgegpu_agent.ports import ClusterIdentity
 from edgegpu_agent.telemetry import nvidia_smi
 from edgegpu_agent.telemetry.machine import MachineReader
 from edgegpu_agent.telemetry.messages import allocations, driver_version, inventory, memory_use, plugin_parts
+from edgegpu_agent.telemetry.pending import pending_pods
 from edgegpu_agent.telemetry.programs import Programs
 from edgegpu_base.http_unix import NoHttpError, get
-from edgegpu_sync.messages.telemetry import HealthPart, PodAlloc, Sample
+from edgegpu_sync.messages.telemetry import HealthPart, PendingPods, PodAlloc, Sample
 from edgegpu_sync.messages.uplink import BoxVersions
 
 _LOG = logging.getLogger(__name__)
@@ -122,6 +123,11 @@ class TelemetryReader:
     def alloc(self) -> dict[str, PodAlloc] | None:
         """Return what each pod holds; None (not an empty answer) while the plugin does not answer."""
         return self._view.pods
+
+    def pending(self) -> PendingPods | None:
+        """Return the pods that have no card yet; None while the plugin does not answer."""
+        document = self._view.document
+        return None if document is None else pending_pods(document)
 
     def health_parts(self) -> tuple[HealthPart, ...]:
         """Return the health of plugin, kubelet, cards, k3s and disk."""

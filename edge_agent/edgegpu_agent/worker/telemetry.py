@@ -23,6 +23,7 @@ from edgegpu_sync.messages.telemetry import (
     HealthPart,
     Inventory,
     Metrics,
+    PendingPods,
     PodAlloc,
     Sample,
     difference,
@@ -50,11 +51,12 @@ _PODS_PER_MESSAGE = 150
 
 @dataclass(frozen=True, slots=True)
 class SentAllocations:
-    """The allocations that were sent last: what each pod holds, with the message's `n` and epoch."""
+    """The allocations that were sent last: what each pod holds and who waits, with the message's `n` and epoch."""
 
     epoch: Epoch
     n: int
     pods: Mapping[str, PodAlloc]
+    pending: PendingPods | None = None
 
 
 class TelemetrySender:
@@ -169,9 +171,10 @@ class TelemetrySender:
         if whole or sent is None or sent.epoch != epoch:
             sent = None
         pods, gone = difference(dict(sent.pods) if sent else {}, dict(found))
-        if sent is not None and not pods and not gone:
+        changed = sent is None or bool(pods) or bool(gone)
+        if changed and not self._send_pieces(sent, pods, gone):
             return False
-        return self._send_pieces(sent, pods, gone)
+        return self._send_pending() or changed
 
     def _send_pieces(self, sent: SentAllocations | None, pods: Mapping[str, PodAlloc], gone: Sequence[str]) -> bool:
         uids = list(pods)
@@ -185,7 +188,23 @@ class TelemetrySender:
                 return False
             before = {} if sent is None else sent.pods
             after = {uid: pod for uid, pod in {**before, **part}.items() if uid not in left}
-            sent = self._alloc = SentAllocations(head["epoch"], head["n"], after)
+            pending = None if sent is None else sent.pending
+            sent = self._alloc = SentAllocations(head["epoch"], head["n"], after, pending)
+        return True
+
+    def _send_pending(self) -> bool:
+        """Send who waits where that has changed, in a message of its own, and return whether it was sent.
+
+        Where the message would be too long fewer pods are named: the controller shall have the others' number.
+        """
+        sent, found = self._alloc, self._source.pending()
+        if sent is None or found is None or found == sent.pending:
+            return False
+        head = self._messages.head()
+        body = _fitting(lambda pending: Alloc(**head, base=sent.n, pods={}, pending=pending), found)
+        if self._sender.plain(TopicKind.ALLOC, body) is None:
+            return False
+        self._alloc = SentAllocations(head["epoch"], head["n"], sent.pods, found)
         return True
 
     # --- health
@@ -256,6 +275,19 @@ def _smaller(samples: tuple[Sample, ...]) -> tuple[tuple[Sample, ...], ...]:
         return samples[:half], samples[half:]
     alone = samples[0]
     return () if alone.memory_use is None else ((alone.model_copy(update={"memory_use": None}),),)
+
+
+def _fitting(message: Callable[[PendingPods], Alloc], pending: PendingPods) -> bytes:
+    """Return a message about who waits, with as many of the pods as it has room for."""
+    pods = pending.pods
+    while True:
+        part = pending.model_copy(update={"pods": pods, "more": pending.more + len(pending.pods) - len(pods)})
+        try:
+            return encode(message(part))
+        except TooLargeError:
+            if not pods:
+                raise
+            pods = pods[: len(pods) // 2]
 
 
 def _worst(parts: Sequence[HealthPart]) -> Literal["ok", "warn", "bad"]:

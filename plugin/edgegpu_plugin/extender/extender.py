@@ -151,11 +151,15 @@ class Extender:
         return tuple(found)
 
     def document(self) -> dict[str, Any]:
-        """Return this part's entries of the status document: pods that wait for a node, and the nodes if several."""
+        """Return this part's entries of the status document: pods that wait for a node, and the nodes if several.
+
+        `pending_silent` says why both may be old, and since when; None while the watches keep them current.
+        """
+        silent = {"pending_silent": self._pods.silence or self._nodes.silence}
         if not self.synced():
-            return {}
+            return silent
         nodes = nodes_part(self.state)
-        return {**pending_part(self.state, self._model), **({"nodes": nodes} if nodes else {})}
+        return {**silent, **pending_part(self.state, self._model), **({"nodes": nodes} if nodes else {})}
 
     @property
     def api_problem(self) -> str:

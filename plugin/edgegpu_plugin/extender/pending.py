@@ -116,6 +116,7 @@ def _rows(pod: PodView, reason: str) -> list[dict[str, Any]]:
             "core": container.request.core,
             "cards": [],
             "phase": pod.phase,
+            "created": pod.created,
             "state": "pending",
             "reason": reason,
         }

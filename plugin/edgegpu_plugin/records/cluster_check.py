@@ -58,6 +58,11 @@ class ClusterCheck:
         """The text that says so; empty while the cluster is known."""
         return UNKNOWN if self.is_unknown else ""
 
+    @property
+    def silence(self) -> dict[str, object] | None:
+        """Why the API server says nothing of this node, as `Reflector.silence` has it; None while it does."""
+        return {"why": UNKNOWN, "heard_at": None} if self.is_unknown else None
+
     def kubelet_started(self) -> None:
         """Take up a kubelet on a node that has run before."""
         if self._checkpoint.exists():

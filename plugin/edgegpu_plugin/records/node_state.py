@@ -59,6 +59,9 @@ class Snapshot:
     names: Mapping[str, PodName] = field(default_factory=dict)
     """The names, by kubelet's UID, of pods that PodResources listed while the API server was not read yet."""
 
+    deleted: frozenset[str] = frozenset()
+    """The pods that the API server has shown, and then their end."""
+
     def gone_cards(self, uid: str) -> tuple[Card, ...]:
         """Return the cards that are gone and of which a pod, by kubelet's UID, has devices."""
         held = {card for grant in self.view.ledger.grants(uid).values() for card in grant.cards()}
@@ -291,6 +294,7 @@ class NodeState:
                 self._stamp,
                 self._is_told,
                 self._names,
+                frozenset(self._deleted),
             )
 
     def _find_unrecorded(self, view: NodeView) -> Iterator[tuple[str, str]]:

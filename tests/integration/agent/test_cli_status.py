@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -106,6 +107,40 @@ def test_status_names_the_container_that_runs_without_its_card(short_tmp: Path) 
     assert done.code == 1
 
 
+def test_sources_that_are_silent_are_named_with_their_last_word(short_tmp: Path) -> None:
+    """k3s is down: what came of the API server and of kubelet is as it was, and nothing follows of it."""
+    rows = [
+        pod("face", 4, CARD_0, state="held", phase="Gone", reason="kubelet is silent: whether …"),
+        pod("", 20, CARD_1, state="unknown", phase="Unknown", namespace="", reason="the API server is silent, and …"),
+    ]
+    silence = {"why": "connection refused", "heard_at": 1_767_225_600}
+    heard = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1_767_225_600))
+    down = document(
+        pods=rows,
+        pending=[],
+        kubelet={"registered": False, "waiting_for": "kubelet", "silent": "waiting for kubelet"},
+        api={"synced": True, "problem": "connection refused", "silent": silence},
+        pending_silent=silence,
+    )
+    with plugin(short_tmp, down) as socket:
+        listed = edgegpu("pods", "--socket", socket)
+        status = edgegpu("status", "--socket", socket)
+        found = json.loads(edgegpu("pods", "--json", "--socket", socket).out)["silent"]
+    lines = (
+        "kubelet is silent: waiting for kubelet; which pods hold which units is as it was then",
+        f"API server is silent, heard last at {heard}: connection refused; names and phases of pods are as they were",
+        f"watch of Pending pods is silent, heard last at {heard}: connection refused; the list of them is as it was",
+    )
+    for line in lines:
+        assert line in listed.out
+        assert line in status.out
+    assert "API        silent: connection refused" in status.out
+    assert "kubelet is silent: whether it has freed the units is not known" in status.out
+    assert "kubelet has not freed the units yet" not in status.out
+    assert [one["source"] for one in found] == ["kubelet", "API server", "watch of Pending pods"]
+    assert [one["heard_at"] for one in found] == [None, 1_767_225_600, 1_767_225_600]
+
+
 def test_status_calls_a_pod_gone_whatever_else_the_plugin_says_of_the_api(short_tmp: Path) -> None:
     """The problem may be one of an event or a deletion: a row is `held` only where the pods have been read."""
     rows = [pod("face", 4, CARD_0, state="held", phase="Gone"), pod("plate", 20, CARD_1, state="unknown")]
@@ -205,6 +240,7 @@ def test_pods_of_one_namespace_in_json(short_tmp: Path) -> None:
         ],
         "measured_at": None,
         "others": [],
+        "silent": [],
     }
     assert (none.out, none.code) == ("no pod on box-1 in namespace void asks for a share of a card\n", 0)
 

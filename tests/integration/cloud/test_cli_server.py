@@ -60,6 +60,8 @@ SAME: tuple[Sequence[str], ...] = (
     ("limits", "forget", "hall-1", "default/asr"),
     ("sharing", "show", "hall-1", "--json"),
     ("commands", "--json"),
+    ("apps",),
+    ("apps", "--boxes", "--json"),
     ("rollouts", "list", "--json"),
     ("rollouts", "show", "7"),
     ("rollouts", "start", "sharing", "--policy", "spread", "--all", "--preview", "--json"),

@@ -63,7 +63,7 @@ def test_one_box_fails_and_all_that_were_changed_get_back_what_they_had(bed: Rol
     assert sum(states.values()) == 20
     touched = [book for book in bed.books.values() if ("policy", "spread") in book.log]
     assert len(touched) <= 10  # canary and two waves, less the one that failed: never one beyond the gate
-    assert [alarm.kind for alarm in bed.fleet.alarms()] == ["rollout.STOPPED"]
+    assert [alarm.kind for alarm in bed.fleet.alarms()] == [f"rollout.STOPPED/{number}"]
     assert {entry.what for entry in _audits(bed)} >= {"rollout.started", "box.spec"}
 
 

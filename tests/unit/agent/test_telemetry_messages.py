@@ -9,6 +9,7 @@ from kits.cli import CARD_0, CARD_1, card, document, pod
 
 from edgegpu_agent.telemetry.messages import allocations, inventory, memory_use, plugin_parts
 from edgegpu_agent.telemetry.nvidia_smi import read
+from edgegpu_agent.telemetry.pending import pending_pods
 from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.messages.telemetry import MOST_MEMORY_USES, Alloc, CardShare, Inventory, MemoryUse
 
@@ -253,3 +254,47 @@ def test_a_plugin_that_measures_nothing_is_no_plugin_without_use() -> None:
 )
 def test_a_use_that_cannot_be_sent_is_left_out(row: object) -> None:
     assert memory_use(measured(row, used()), now_s=1_000) == (MemoryUse(**used()),)
+
+
+def test_pods_without_a_card_by_pod_with_the_plugin_s_words() -> None:
+    reason = "needs 20 vcuda-memory on one card; card 0 has 9 free"
+    asks = {**pod("llm", 20), "state": "pending", "phase": "Pending", "reason": reason, "uid": "u1"}
+    rows = [{**asks, "created": "2026-01-01T00:00:00Z"}, {**asks, "container": "side", "memory_units": 2**70}]
+    refused = {**pod("ocr", 4, CARD_0), "state": "refused", "reason": "other cards", "uid": "u2"}
+    document = {"pending": rows, "pending_more": 2, "pods": [refused, pod("a", 4, CARD_0)], "extender": {}}
+    found = pending_pods(document)
+    assert [(one.name, one.state, one.reason) for one in found.pods] == [
+        ("llm", "pending", reason),
+        ("ocr", "refused", "other cards"),
+    ]
+    assert [(one.name, one.memory_units) for one in found.pods[0].containers] == [("main", 20), ("side", 2**53 - 1)]
+    assert (found.pods[0].created_at, found.more, found.cluster, found.silent) == (1_767_225_600, 2, True, "")
+    many = pending_pods({"pending": [{**asks, "uid": f"u{number}"} for number in range(50)], "pending_more": 7})
+    assert (len(many.pods), many.more, many.cluster) == (40, 17, False)
+    Alloc(pods={}, pending=many, **UP)
+
+
+def test_who_waits_is_read_beside_a_silent_api_server_and_from_nonsense() -> None:
+    found = pending_pods({"extender": {}, "pending_silent": {"why": "connection refused", "heard_at": 1_767_225_600}})
+    assert found.silent == "connection refused; heard last at 2026-01-01 00:00:00 UTC"
+    unread = pending_pods({"extender": {}, "pending_silent": {"why": "not read yet", "heard_at": None}})
+    assert unread.silent == "not read yet; not heard since the plugin's start"
+    bad = [7, {"uid": "_"}, {"state": "pending", "uid": "a b"}, {"state": "pending", "uid": "u", "memory_units": True}]
+    assert pending_pods({"pending": bad, "pending_more": "x", "extender": 5}).pods == ()
+
+
+def test_a_refused_write_is_no_silence_and_its_pods_are_named_gone() -> None:
+    held = pod("face", 4, CARD_0, uid="u1")
+    before = allocations({"pods": [held]})
+    gone = {**held, "namespace": "", "pod": "", "phase": "Gone", "state": "held"}
+    refused = {"synced": True, "problem": "cannot delete pod baetyl-edge/soon: Forbidden"}
+    silence = {"why": "connection refused", "heard_at": 1_767_225_600}
+    for api, phase in (
+        ({**refused, "silent": None}, "Gone"),
+        ({**refused, "silent": silence}, "Running"),
+        ({"synced": False, "problem": "", "silent": {"why": "not read yet", "heard_at": None}}, "Running"),
+        (refused, "Running"),
+    ):
+        assert allocations({"pods": [gone], "api": api}, before)["u1"].phase == phase, api
+    parts = {one.name: one for one in plugin_parts(document(api={**refused, "silent": silence}))}
+    assert parts["api"].text == "connection refused; heard last at 2026-01-01 00:00:00 UTC"

@@ -15,6 +15,9 @@ from edgegpu_sync.messages.telemetry import (
     Inventory,
     MemoryUse,
     Metrics,
+    PendingContainer,
+    PendingPod,
+    PendingPods,
     PodAlloc,
     merged,
 )
@@ -33,6 +36,17 @@ def wire(source: Source) -> Iterator[Wire]:
         source.clock = lambda: wire.box.world.clock_s
         yield wire
         wire.box.crash()
+
+
+def waiting(*names: str, reason: str = "needs 20 vcuda-memory on one card; card 0 has 9 free") -> PendingPods:
+    asks = (PendingContainer(name="main", memory_units=20, core=1),)
+    return PendingPods(
+        cluster=True,
+        pods=tuple(
+            PendingPod(uid=name, namespace="default", name=name, state="pending", reason=reason, containers=asks)
+            for name in names
+        ),
+    )
 
 
 def test_at_the_birth_everything_goes_up_once(wire: Wire) -> None:
@@ -77,6 +91,30 @@ def test_allocations_go_up_as_what_changed(wire: Wire, source: Source) -> None:
     assert (set(second.pods), second.gone) == ({"c3"}, ("a1",))
     held = merged(merged(merged({}, whole), first), second)
     assert held == source.pods
+
+
+def test_who_waits_goes_up_when_it_changes_and_again_with_the_whole(wire: Wire, source: Source) -> None:
+    source.pods, source.waiting = {"a1": pod("asr")}, waiting("llm")
+    wire.pass_time(6)
+    source.waiting = waiting("llm", reason="needs 20 vcuda-memory on one card; card 0 has 4 free")
+    wire.pass_time(6)
+    wire.pass_time(6)
+    _, held, first, second = seen(wire, Alloc)
+    assert (held.pending, first.base, second.base) == (None, held.n, first.n)
+    assert first.pending == waiting("llm")
+    assert second.pending == source.waiting
+    assert (first.pods, second.pods, second.gone) == ({}, {}, ())
+
+
+def test_who_waits_is_told_where_the_words_leave_no_room_for_all(wire: Wire, source: Source) -> None:
+    source.waiting = waiting(*(f"pod-{number}" for number in range(40)), reason="卡" * 1_000)
+    wire.pass_time(6)
+    message = seen(wire, Alloc)[-1]
+    assert message.pending is not None
+    assert 0 < len(message.pending.pods) < 40
+    assert len(message.pending.pods) + message.pending.more == 40
+    wire.pass_time(60)
+    assert seen(wire, Alloc) == []
 
 
 def test_a_new_birth_and_a_question_bring_the_whole(wire: Wire, source: Source) -> None:

@@ -196,6 +196,16 @@ TABLE: dict[AuditKind, Row] = {
         {"revoked": False},
         {"revoked": True},
     ),
+    K.WEBHOOK_ADDED: Row(lambda s: s.add_webhook(), {}, {"host": "hooks.example.com"}),
+    K.WEBHOOK_DISABLED: Row(
+        lambda s: s.alerts.webhooks.disable(s.add_webhook(), disabled=True), {"disabled": False}, {"disabled": True}
+    ),
+    K.WEBHOOK_ENABLED: Row(
+        lambda s: [s.alerts.webhooks.disable(one, disabled=off) for one in [s.add_webhook()] for off in (True, False)],
+        {"disabled": True},
+        {"disabled": False},
+    ),
+    K.WEBHOOK_REMOVED: Row(lambda s: s.alerts.webhooks.delete(s.add_webhook()), {"host": "hooks.example.com"}, {}),
 }
 OF_COMMANDS = {K.CONTROLLER_ADDED, K.STORE_MIGRATED, K.STORE_RESTORED}
 """What `edgegpu-cloud` alone does: `test_cli_controllers.py`, `_migrate.py` and `_backup.py` in

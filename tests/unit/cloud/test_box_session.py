@@ -11,6 +11,7 @@ from edgegpu_cloud.store.records import BoxRecord, Latest, StoredCommand
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import device_id, op_name
 from edgegpu_sync.messages.stamps import Stamp
+from edgegpu_sync.messages.telemetry import Alloc, PendingPods
 from edgegpu_sync.messages.uplink import CommandResult
 from edgegpu_sync.rules.sequence import CommandSequence
 from edgegpu_sync.rules.tracking import TrackedCommand
@@ -78,3 +79,20 @@ def test_a_receipt_names_no_event_of_another_enrolment(enrolment: int, n: int) -
     event = Latest(device=DEVICE, kind=TopicKind.EVENT, stamp=stamp, at_s=NOW_S, body={})
     upto = events_upto(case().box, event)
     assert (upto.enrolment, upto.n) == (3, n)
+
+
+def alloc(n: int, *, base: int | None = None, pending: PendingPods | None = None) -> Alloc:
+    return Alloc(enrolment=3, epoch=EPOCH, n=n, base=base, pods={}, pending=pending)
+
+
+def test_who_waits_stays_with_a_difference_and_goes_with_a_whole_that_does_not_say_it() -> None:
+    made, waits = case(), PendingPods(cluster=True, more=2)
+    for message, kept in (
+        (alloc(20, pending=waits), 2),
+        (alloc(21, base=20), 2),
+        (alloc(22, base=21, pending=PendingPods(cluster=True)), 0),
+        (alloc(23), None),
+    ):
+        made.take(PlainTopic(DEVICE, TopicKind.ALLOC), message, live=True)
+        pending = made.latest[TopicKind.ALLOC].body["pending"]
+        assert (None if pending is None else pending["more"]) == kept

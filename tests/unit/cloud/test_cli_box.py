@@ -31,7 +31,8 @@ def test_cards_and_health_stand_there(capsys: pytest.CaptureFixture[str]) -> Non
     show_box(
         replace(found, latest={**found.latest, TopicKind.HEALTH: health}, box=replace(found.box, versions=versions))
     )
-    lines = capsys.readouterr().out.splitlines()
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == "  pods without a card: its agent does not report them"
     assert "  agent 1.0, driver 580.1" in lines
     assert any(line.startswith("  health: bad, ") for line in lines)
     assert [line for line in lines if "does not answer" in line or "disk" in line] == ["    k3s bad: does not answer"]
@@ -62,7 +63,7 @@ def test_each_pod_has_what_it_uses_and_the_figures_their_age(capsys: pytest.Capt
     found = saying(box(pods=pods), TopicKind.METRICS, period_s=60, samples=samples)
     heard = replace(found.latest[TopicKind.METRICS], at_s=now_s - 120)
     show_box(replace(found, latest={**found.latest, TopicKind.METRICS: heard}))
-    lines = capsys.readouterr().out.splitlines()
+    *lines, _ = capsys.readouterr().out.splitlines()
     assert [re.split(r"\s{2,}", line)[-1] for line in lines[-5:-3]] == [
         "1.5 GiB of 1 GiB (over)",
         "not reported of 1.5 GiB",
@@ -72,6 +73,19 @@ def test_each_pod_has_what_it_uses_and_the_figures_their_age(capsys: pytest.Capt
         "  card 0: 110 MiB used outside of pods (2 processes)",
         "  USES as measured 2 min ago",
     ]
+
+
+def test_pods_without_a_card_have_the_box_s_words(capsys: pytest.CaptureFixture[str]) -> None:
+    reason = "needs 20 vcuda-memory on one card; card 0 has 9 free"
+    asks = [{"name": "main", "memory_units": 20, "core": 10}]
+    waits = {"uid": "u7", "namespace": "default", "name": "llm-0", "state": "pending", "reason": reason}
+    silent = "connection refused; heard last at 2026-01-01 00:00:00 UTC"
+    pending = {"cluster": True, "more": 2, "silent": silent, "pods": [{**waits, "containers": asks}]}
+    show_box(saying(box(), TopicKind.ALLOC, pods={}, pending=pending))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-4] == f"  the API server is silent, they may be old: {silent}"
+    assert re.split(r"\s{2,}", lines[-2]) == ["default/llm-0", "pending", "-", "20 units core 10", reason]
+    assert lines[-1] == "  and 2 more pods"
 
 
 def test_a_box_that_has_told_nothing_is_shown_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.history.box_history import BoxHistories
 from edgegpu_cloud.fleet.history.metrics import UseRange
+from edgegpu_cloud.fleet.limits.app_page import AppQuery
 from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
@@ -150,7 +151,7 @@ def test_every_method_of_the_fleet_is_in_these_tables() -> None:
     lists = {
         "access",
         "alarms",
-        "app_page",
+        "apps",
         "audit",
         "boxes",
         "counts",
@@ -165,6 +166,17 @@ def test_every_method_of_the_fleet_is_in_these_tables() -> None:
     assert public == {*CHANGES, *REMOVALS, *(name.partition("/")[0] for name in LOOKS), *lists, *other}
     parts = {name for name in vars(BoxHistories) if not name.startswith("_")}
     assert {f"histories/{name}" for name in parts} <= {*LOOKS}
+
+
+def test_apps_have_the_boxes_of_the_scope_alone(store: ControllerStore) -> None:
+    for box in (HALL, YARD):
+        person(store).set_limits(box, LIMITS)
+    key = ContainerKey(LIMITS.namespace, LIMITS.app, LIMITS.container)
+    assert [one.boxes for one in person(store).apps.all()] == [2]
+    hall = person(store, scope="site=hall").apps
+    assert [one.boxes for one in hall.page(AppQuery()).apps] == [1]
+    assert [one.box for one in hall.all_boxes(key)] == [HALL]
+    assert hall.boxes(key, selector="site=yard").boxes == []
 
 
 def test_lists_have_the_boxes_of_the_scope_alone(store: ControllerStore) -> None:

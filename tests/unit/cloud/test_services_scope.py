@@ -119,6 +119,7 @@ SETTINGS: dict[str, Callable[[Services, Target], object]] = {
     "alerts.test": lambda all_, _: all_.alerts.test(),
     "alerts.waiting": lambda all_, _: all_.alerts.waiting(),
     "alerts.receivers": lambda all_, _: all_.alerts.receivers(),
+    "alerts.webhooks": lambda all_, _: all_.alerts.webhooks.all(),
 }
 
 

@@ -12,7 +12,7 @@ from edgegpu_core.placement import Policy
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.records.collector import FOLDER_S, Collector
 from edgegpu_plugin.records.node_state import NodeState, PodName
-from edgegpu_plugin.status import pods_part
+from edgegpu_plugin.status import SilentSources, pods_part
 
 IDS = memory_ids("GPU-0", 4)
 
@@ -274,6 +274,24 @@ def test_before_the_api_server_has_been_read_kubelet_names_who_holds(tmp_path: P
     state.replace_pods([])
     (row,) = pods_part(state.snapshot(), ())
     assert (row["pod"], row["phase"], row["state"]) == ("a", "Gone", "held")
+
+
+def test_a_silent_source_is_called_silent_and_no_conclusion_takes_its_place(tmp_path: Path) -> None:
+    """k3s is down: kubelet's checkpoint may book a pod that came while the API server showed nothing."""
+    state, _, _ = bench(tmp_path)
+    state.replace_pods([])
+    both = SilentSources(api=True, kubelet=True)
+    (row,) = pods_part(state.snapshot(), (), silent=both)
+    assert (row["phase"], row["state"]) == ("Unknown", "unknown")
+    assert "the API server is silent" in row["reason"]
+    state.put_pod(pod_of("u", box("main", 4, 0)))
+    state.drop_pod("u")
+    for silent, words in (
+        (both, "kubelet is silent: whether it has let go of the devices since is not known"),
+        (SilentSources(api=True), "kubelet has not let go of its devices yet"),
+    ):
+        (row,) = pods_part(state.snapshot(), (), silent=silent)
+        assert (row["phase"], row["state"], row["reason"]) == ("Gone", "held", words)
 
 
 def test_devices_that_kubelet_gave_to_another_pod_hold_nobody_who_has_gone(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from edgegpu_cloud.cli.requests.settlements import SETTING_FIELDS, fix, reports,
 from edgegpu_cloud.fleet.card_views import CardPiece, UsedMemory, box_cards
 from edgegpu_cloud.fleet.history.box_history import MachineChange
 from edgegpu_cloud.fleet.preview.capacity import held_units
-from edgegpu_cloud.fleet.reports import card_reports, read_latest
+from edgegpu_cloud.fleet.reports import card_reports, pending_of, read_latest
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
 from edgegpu_cloud.store.records import BoxState
@@ -46,6 +46,7 @@ def show_box(details: BoxDetails) -> None:
     _show_items(details)
     _show_cards(details, now_s)
     _show_pods(details, now_s)
+    _show_pending(details, now_s)
 
 
 def labels_of(view: BoxView) -> str:
@@ -165,6 +166,35 @@ def _show_pods(details: BoxDetails, now_s: float) -> None:
     measured = [card.use_at_s for card in cards if card.use_at_s is not None]
     if measured:
         typer.echo(f"  USES as measured {ago(min(measured), now_s)}")
+
+
+def _show_pending(details: BoxDetails, now_s: float) -> None:
+    """Print the pods without a card, with the box's words for why they have none."""
+    found = pending_of(details.latest)
+    if found is None:
+        return
+    listed = found.listed
+    if listed is None:
+        typer.echo("  pods without a card: its agent does not report them")
+        return
+    if listed.pods or listed.silent:
+        typer.echo(f"  pods without a card, as reported {ago(found.as_of_s, now_s)}")
+    if listed.silent:
+        typer.echo(f"  the API server is silent, they may be old: {one_line(listed.silent)}")
+    rows = [
+        (
+            f"{pod.namespace}/{pod.name}",
+            pod.state,
+            ago(pod.created_at, now_s) if pod.created_at else "-",
+            ", ".join(f"{counted(one.memory_units, 'unit')} core {one.core}" for one in pod.containers),
+            one_line(pod.reason) or "-",
+        )
+        for pod in listed.pods
+    ]
+    if rows:
+        print_table(("POD", "STATE", "SINCE", "ASKS FOR", "REASON"), rows)
+    if listed.more:
+        typer.echo(f"  and {counted(listed.more, 'more pod')}")
 
 
 def _uses(piece: CardPiece) -> str:

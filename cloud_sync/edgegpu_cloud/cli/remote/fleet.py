@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from edgegpu_cloud.cli.remote.apps import RemoteApps
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.errors import NotFoundError
 from edgegpu_cloud.fleet.audit.views import AuditView
@@ -163,6 +164,11 @@ class RemoteFleet:
             raise NotFoundError(text, remedy="`edgegpu-cloud limits show BOX` lists them")
         paths = [_limits_path(device, (namespace, app, name)) for name in names]
         return [int(self._client.send("DELETE", path)["revision"]) for path in paths][-1]
+
+    @property
+    def apps(self) -> RemoteApps:
+        """Return the apps by the values of their limits."""
+        return RemoteApps(self._client)
 
     # sharing
 

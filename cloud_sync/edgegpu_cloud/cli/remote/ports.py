@@ -10,6 +10,8 @@ from edgegpu_cloud.enrolment.manager import AttemptView, TokenRequest
 from edgegpu_cloud.fleet.audit.views import AuditView
 from edgegpu_cloud.fleet.history.box_history import MachineChange
 from edgegpu_cloud.fleet.history.evidence import BoxEvidence
+from edgegpu_cloud.fleet.limits.app_page import BoxValue
+from edgegpu_cloud.fleet.limits.app_values import AppValues
 from edgegpu_cloud.fleet.limits.changes import LimitsRevision
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
@@ -31,9 +33,18 @@ from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import Spec
 
 
+class AppsPort(Protocol):
+    """The apps of a fleet: `FleetApps` on the controller's machine, `RemoteApps` elsewhere."""
+
+    def all(self, words: str = "", selector: str = "") -> list[AppValues]: ...
+    def all_boxes(self, key: ContainerKey, *, value: str = "", selector: str = "") -> list[BoxValue]: ...
+
+
 class FleetPort(Protocol):
     """A fleet: `Fleet` on the controller's machine, `RemoteFleet` elsewhere; `Fleet` says what each method does."""
 
+    @property
+    def apps(self) -> AppsPort: ...
     def boxes(self, selector: str = "") -> list[BoxView]: ...
     def matching(self, where: BoxFilter) -> list[BoxView]: ...
     def box(self, name_or_id: str) -> BoxView: ...

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from edgegpu_cloud.console.web import ConsoleParts
 
 router = APIRouter(tags=["alerts and evidence"])
+
+WebhookId = Annotated[str, Path(max_length=40)]
 
 _STATES = {"firing": False, "over": True, "all": None}
 
@@ -54,6 +56,36 @@ class ApiWebhook(ApiModel):
     receivers: list[str] = Field(description="Their hosts: the rest of an address may be a secret.")
     waiting: int = Field(description="Messages that wait for a receiver.")
     error: str = Field(description="Of the last message that was tried and not taken.")
+
+
+class ApiReceiver(ApiModel):
+    """Who is told of alerts by messages, and what waits for them."""
+
+    id: str = Field(description="Empty where controller.yaml has it, which alone changes it.")
+    host: str = Field(description="Of its address: the rest may be a secret.")
+    disabled: bool
+    by: str
+    at_s: float | None
+    waiting: int = Field(description="Messages that wait for it.")
+    error: str = Field(description="Of the last message that was tried and not taken.")
+
+
+class ApiNewReceiver(ApiReceiver):
+    """A webhook that was just made."""
+
+    secret: str = Field(description="It signs the messages; it is shown this once.")
+
+
+class ApiReceiverRequest(ApiModel):
+    """The address of a new webhook."""
+
+    url: Annotated[str, Field(max_length=1_000, description="https://HOST/PATH")]
+
+
+class ApiReceiverChange(ApiModel):
+    """What is changed of a webhook."""
+
+    disabled: bool
 
 
 class ApiCheck(ApiModel):
@@ -142,6 +174,41 @@ def alert_webhook(_: ApiAdmin, alerts: ApiAlerts) -> ApiWebhook:
 def _webhook(alerts: Alerts) -> ApiWebhook:
     waiting, error = alerts.waiting()
     return ApiWebhook(receivers=list(alerts.receivers()), waiting=waiting, error=error)
+
+
+@router.get("/alerts/webhooks")
+def list_webhooks(_: ApiAdmin, alerts: ApiAlerts) -> list[ApiReceiver]:
+    """Return the webhooks; for admins of all boxes."""
+    return [ApiReceiver.model_validate(one) for one in alerts.webhooks.all()]
+
+
+@router.post("/alerts/webhooks", status_code=201, response_model=ApiNewReceiver)
+def create_webhook(body: ApiReceiverRequest, _: ApiAdmin, alerts: ApiAlerts, once: Once) -> Response:
+    """Make a webhook; its secret is in this answer, and nowhere else."""
+    return once(lambda: _made(alerts, body.url), status=201)
+
+
+def _made(alerts: Alerts, url: str) -> ApiNewReceiver:
+    made = alerts.webhooks.create(url)
+    return ApiNewReceiver(**ApiReceiver.model_validate(made.webhook).model_dump(), secret=made.secret)
+
+
+@router.patch("/alerts/webhooks/{id_}", response_model=ApiReceiver)
+def change_webhook(id_: WebhookId, body: ApiReceiverChange, _: ApiAdmin, alerts: ApiAlerts, once: Once) -> Response:
+    """Disable or enable a webhook; messages that wait for a disabled one are dropped."""
+    return once(lambda: ApiReceiver.model_validate(alerts.webhooks.disable(id_, disabled=body.disabled)))
+
+
+@router.post("/alerts/webhooks/{id_}/test", status_code=202, response_model=ApiReceiver)
+def try_webhook(id_: WebhookId, _: ApiAdmin, alerts: ApiAlerts, once: Once) -> Response:
+    """Let a test message wait for a webhook; a running controller sends it within half a minute."""
+    return once(lambda: ApiReceiver.model_validate(alerts.webhooks.test(id_)), status=202)
+
+
+@router.delete("/alerts/webhooks/{id_}", status_code=204)
+def delete_webhook(id_: WebhookId, _: ApiAdmin, alerts: ApiAlerts, once: Once) -> Response:
+    """Delete a webhook, and the messages that wait for it."""
+    return once(lambda: alerts.webhooks.delete(id_))
 
 
 @router.post("/alerts/webhook/test", status_code=202, response_model=ApiWebhook)

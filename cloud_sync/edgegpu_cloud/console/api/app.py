@@ -6,13 +6,25 @@ from typing import Any
 from fastapi import Depends, FastAPI, Request
 from fastapi.routing import APIRoute
 
-from edgegpu_cloud.console.api import alerts, boxes, commands, enrolments, events, limits, operations, rollouts, views
+from edgegpu_cloud.console.api import (
+    alerts,
+    apps,
+    boxes,
+    commands,
+    enrolments,
+    events,
+    limits,
+    operations,
+    rollouts,
+    views,
+)
 from edgegpu_cloud.console.api.problems import MEDIA_TYPE, ApiProblem, ApiRequestError, add_problem_handlers
 
 PATH = "/api/v1"
 ROUTERS = (
     boxes.router,
     views.router,
+    apps.router,
     limits.router,
     commands.router,
     operations.router,

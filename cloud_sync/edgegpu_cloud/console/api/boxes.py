@@ -26,10 +26,12 @@ from edgegpu_cloud.console.api.models.fleet import (
     ApiUsedMemory,
     ApiVisitorView,
 )
+from edgegpu_cloud.console.api.models.pending import ApiPending, api_pending
 from edgegpu_cloud.console.api.problems import ApiRequestError
 from edgegpu_cloud.fleet.card_views import BoxCards, CardBar, box_cards
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
+from edgegpu_cloud.fleet.reports import pending_of
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.store.summaries.box_list import BoxSort, ListedBox, shown_health
@@ -215,6 +217,12 @@ def _pods(found: BoxCards) -> list[ApiPod]:
         for card in found.cards
         for piece in card.pieces
     ]
+
+
+@router.get("/boxes/{box}/pending")
+def pending(box: str, fleet: ApiFleet) -> ApiPending:
+    """Return the pods without a card that a box has reported, with what each asks for and why it has none."""
+    return api_pending(pending_of(fleet.details(box).latest))
 
 
 @router.post("/boxes/{box}/confirm", response_model=ApiBox)

@@ -166,6 +166,10 @@ def kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
         AuditKind.STORE_RESTORED: words("Store restored from a backup"),
         AuditKind.TOKEN_MADE: words("Token made"),
         AuditKind.TOKEN_TAKEN_BACK: words("Token taken back"),
+        AuditKind.WEBHOOK_ADDED: words("Webhook made"),
+        AuditKind.WEBHOOK_DISABLED: words("Webhook disabled"),
+        AuditKind.WEBHOOK_ENABLED: words("Webhook enabled"),
+        AuditKind.WEBHOOK_REMOVED: words("Webhook deleted"),
     }
 
 

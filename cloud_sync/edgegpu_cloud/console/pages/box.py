@@ -18,7 +18,7 @@ from edgegpu_cloud.fleet.card_views import CardBar, CardPiece, box_cards
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange
 from edgegpu_cloud.fleet.operations.effects import CONFIRMED_OPS, effects_of
-from edgegpu_cloud.fleet.reports import read_latest
+from edgegpu_cloud.fleet.reports import pending_of, read_latest
 from edgegpu_cloud.fleet.views import BoxDetails, CommandView
 from edgegpu_cloud.phrases import phrase
 from edgegpu_sync.messages.telemetry import BoxHealth
@@ -146,6 +146,7 @@ def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str
         "box": box,
         "details": details,
         "cards": cards,
+        "pending": pending_of(details.latest),
         "old_s": OLD_S,
         "tone": tones_of(cards.cards if cards else ()),
         "lines": {card.uuid: measured_line(metrics, card) for card in cards.cards} if cards else {},

@@ -50,3 +50,7 @@ class AuditKind(StrEnum):
     STORE_RESTORED = "store.restored"
     TOKEN_MADE = "token.made"  # noqa: S105  (the name of a kind)
     TOKEN_TAKEN_BACK = "token.taken_back"  # noqa: S105  (the name of a kind)
+    WEBHOOK_ADDED = "webhook.added"
+    WEBHOOK_DISABLED = "webhook.disabled"
+    WEBHOOK_ENABLED = "webhook.enabled"
+    WEBHOOK_REMOVED = "webhook.removed"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.limits.amounts import MemoryAmount, MemoryMeasure, read_core, read_memory
-from edgegpu_cloud.fleet.limits.app_matrix import MatrixCell, app_matrix
+from edgegpu_cloud.fleet.limits.app_values import AppOnBox, app_on_box
 from edgegpu_cloud.fleet.limits.apps import FleetApp, apps_of, near
 from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.limits.preview_bars import BarsPreview, bars_preview
@@ -53,7 +53,7 @@ class EditedBox:
     """
 
     target: ClusterTarget
-    cell: MatrixCell | None
+    cell: AppOnBox | None
     limits: ContainerLimits | None
     amount: MemoryAmount | None
     bars: BarsPreview | None
@@ -137,16 +137,13 @@ def _near(known: Sequence[FleetApp], key: ContainerKey) -> Sequence[str]:
     return near(known, key.namespace, key.app)
 
 
-def _cell(target: ClusterTarget, key: ContainerKey) -> MatrixCell | None:
+def _cell(target: ClusterTarget, key: ContainerKey) -> AppOnBox | None:
     """Return the app on the asked box, else on another of its cluster."""
-    for details in target.boxes:
-        for row in app_matrix([details], {f"{key.namespace}/{key.app}"}).rows:
-            if row.key == key:
-                return row.cells[details.box.device]
-    return None
+    there = (app_on_box(details, key) for details in target.boxes)
+    return next((one for one in there if one.amounts is not None), None)
 
 
-def _filled(typed: TypedLimits, cell: MatrixCell | None) -> TypedLimits:
+def _filled(typed: TypedLimits, cell: AppOnBox | None) -> TypedLimits:
     """Return what was typed, with the present amounts where neither was, as far as they are known."""
     now = cell.amounts if cell is not None else None
     asked = cell.requested if cell is not None else None

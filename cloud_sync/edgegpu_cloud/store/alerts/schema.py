@@ -1,4 +1,4 @@
-"""The tables of alerts and of the messages that wait for a webhook."""
+"""The tables of alerts, of webhooks, and of the messages that wait for them."""
 
 from sqlalchemy import String
 from sqlalchemy.orm import Mapped, mapped_column
@@ -23,6 +23,18 @@ class AlertRow(TableRow):
     silenced_until_s: Mapped[float]
     silenced_by: Mapped[str]
     phrase: Mapped[Json | None]
+
+
+class WebhookRow(TableRow):
+    """A webhook that was made in the console or by the API; `secret` signs its messages."""
+
+    __tablename__ = "webhooks"
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    url: Mapped[str] = mapped_column(String(1_000), unique=True)
+    secret: Mapped[str] = mapped_column(String(200))
+    disabled: Mapped[bool]
+    by: Mapped[str]
+    at_s: Mapped[float]
 
 
 class DeliveryRow(TableRow):

@@ -9,6 +9,10 @@ from edgegpu_sync.ids import CommandId, DeviceId
 
 Json = dict[str, Any]
 
+STOPPED_ALARM, ERROR_ALARM = "rollout.STOPPED", "rollout.ERROR"
+ROLLOUT_ALARMS = frozenset({STOPPED_ALARM, ERROR_ALARM})
+"""The kinds of a rollout's alarms; each has the rollout's number behind a slash, for one ends with its rollout."""
+
 BAD_HEALTH = "bad"
 """The health of a box that is not well, as it reports it."""
 

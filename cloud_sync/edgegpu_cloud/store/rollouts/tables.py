@@ -165,6 +165,13 @@ class RolloutTable:
         query = select(_ROLLOUTS.c.number).where(_ROLLOUTS.c.state.in_(open_)).order_by(_ROLLOUTS.c.number)
         return [int(number) for number in self._connection.execute(query).scalars()]
 
+    def done_since(self, number: int, subject: str) -> int | None:
+        """Return the last rollout of the same subject that was started later and has ended well; None: none."""
+        c = _ROLLOUTS.c
+        later = (c.subject == subject, c.number > number, c.state == RolloutState.DONE.value)
+        found: int | None = self._connection.execute(select(func.max(c.number)).where(*later)).scalar_one()
+        return found
+
     def active_beside(self, number: int, subject: str) -> tuple[int, str] | None:
         """Return number and box of another rollout under way that changes the same thing on a box of this one."""
         open_ = [state.value for state in RolloutState if not state.ended]

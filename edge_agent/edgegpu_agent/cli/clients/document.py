@@ -1,6 +1,6 @@
 """The plugin's status document as dataclasses, read by hand so that a command starts quickly."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -204,6 +204,15 @@ class SelftestPart:
     cards: tuple[SelftestCard, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SilentSource:
+    """A source that does not answer: what came of it is as it was at `heard_at` (seconds since 1970; None: never)."""
+
+    name: str
+    why: str
+    heard_at: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusDocument:
     """The status of the plugin and its node; `raw` is the document as received."""
@@ -239,6 +248,8 @@ class StatusDocument:
     """The number of further such pods."""
     nodes: tuple[NodeRow, ...]
     use: MeasuredUse
+    silent: tuple[SilentSource, ...] = ()
+    """The sources that do not answer; an older plugin does not name them."""
     raw: Mapping[str, Any]
 
     @property
@@ -342,8 +353,20 @@ def read_document(value: object) -> StatusDocument:
         pending_more=top.count("pending_more", 0),
         nodes=top.rows("nodes", NodeRow),
         use=_use(top.part("memory_use")),
+        silent=tuple(_silent(kubelet, api, top)),
         raw=value if isinstance(value, dict) else {},
     )
+
+
+API, KUBELET, PENDING = "API server", "kubelet", "watch of Pending pods"
+
+
+def _silent(kubelet: _Part, api: _Part, top: _Part) -> Iterator[SilentSource]:
+    if why := kubelet.text("silent", ""):
+        yield SilentSource(KUBELET, why)
+    for name, part in ((API, api.part("silent")), (PENDING, top.part("pending_silent"))):
+        if part.has("why"):
+            yield SilentSource(name, part.text("why"), part.count("heard_at") if part.has("heard_at") else None)
 
 
 def _pod(part: _Part) -> PodRow:

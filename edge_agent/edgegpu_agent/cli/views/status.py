@@ -6,9 +6,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from edgegpu_agent.cli.clients.document import CardRow, NodeRow, OtherCard, PodRow, StatusDocument
+from edgegpu_agent.cli.clients.document import API, KUBELET, CardRow, NodeRow, OtherCard, PodRow, StatusDocument
 from edgegpu_agent.cli.views.bars import BROKEN, FREE, UNKNOWN, BarPiece, PodLetter, holders, pieces, widths
 from edgegpu_agent.cli.views.isolation import holds_any
+from edgegpu_agent.cli.views.silence import silence_lines
 from edgegpu_base.cli.output import counted
 from edgegpu_core.model import CORE_PER_CARD
 
@@ -42,6 +43,7 @@ def show(document: StatusDocument, problems: Sequence[str], console: Console, le
     for line in _head(document):
         say(line)
     known = holders(document.pods, letters)
+    is_silent = any(one.name == KUBELET for one in document.silent)
     for card in document.cards:
         say()
         held = pieces(card, document.pods, known)
@@ -49,7 +51,7 @@ def show(document: StatusDocument, problems: Sequence[str], console: Console, le
         for line in _bar(card, held, console.width):
             say(line, 2)
         for piece in held:
-            say(_holder(piece), 2)
+            say(_holder(piece, silent=is_silent), 2)
     for other in document.other_cards:
         rows = [row for row in document.pods if any(ref.uuid == other.uuid for ref in row.cards)]
         _section(say, _other_head(other), [_row(row, known[row.uid]) for row in rows])
@@ -60,6 +62,7 @@ def show(document: StatusDocument, problems: Sequence[str], console: Console, le
     _section(say, "Pending", [line for row in document.pending for line in _pending(row)])
     if document.pending_more:
         say(f"and {counted(document.pending_more, 'more pod')}", 2)
+    _section(say, "silent", [Text(line, style="yellow") for line in silence_lines(document)])
     _section(say, "nodes", [_node(node) for node in document.nodes])
     _section(say, "Problems", [Text(line, style="red") for line in problems])
 
@@ -87,7 +90,9 @@ def _head(document: StatusDocument) -> Iterator[Text]:
         took = "" if document.registered_ms is None else f" in {document.registered_ms:.0f} ms"
         waiting = "" if document.registered else f"waiting for {document.waiting_for or 'kubelet'}"
         yield _fact("kubelet", f"registered{took}" if document.registered else "not registered", waiting)
-    yield _fact("API", "connected" if document.api_synced else "not connected yet", document.api_problem)
+    is_silent = any(one.name == API for one in document.silent)
+    connected = "silent" if is_silent and document.api_synced else "connected"
+    yield _fact("API", connected if document.api_synced else "not connected yet", document.api_problem)
     yield _extender(document)
 
 
@@ -144,7 +149,8 @@ def _bar(card: CardRow, held: Sequence[BarPiece], width: int) -> Iterator[Text]:
         yield Text(f"one character is about {card.units / room:.1f} units", style="dim")
 
 
-def _holder(piece: BarPiece) -> Text:
+def _holder(piece: BarPiece, *, silent: bool = False) -> Text:
+    """Return the line of a piece; `silent`: kubelet does not answer, so nobody knows what it has freed since."""
     line = (
         Text()
         .append(_letter(piece), style=_style(piece))
@@ -155,6 +161,10 @@ def _holder(piece: BarPiece) -> Text:
     line.append(f"core {piece.core:<3}  {piece.holder.name}  {', '.join(piece.containers)}")
     if piece.state == _WAITING:
         return line.append("  waiting for kubelet", style="yellow")
+    if piece.state == _HELD and silent:
+        return line.append(
+            "  its pod is gone; kubelet is silent: whether it has freed the units is not known", "yellow"
+        )
     if piece.state == _HELD:
         return line.append("  its pod is gone; kubelet has not freed the units yet", style="yellow")
     return line.append(f"  {_TROUBLES[piece.state]}", style="red") if piece.state in _TROUBLES else line

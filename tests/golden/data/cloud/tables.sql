@@ -1,4 +1,4 @@
--- version 20;
+-- version 21;
 CREATE TABLE accounts (
  name VARCHAR(64) NOT NULL, 
  password VARCHAR(255) NOT NULL, 
@@ -503,4 +503,14 @@ CREATE TABLE web_sessions (
  agent VARCHAR(200) NOT NULL, 
  CONSTRAINT pk_web_sessions PRIMARY KEY (digest), 
  CONSTRAINT fk_web_sessions_account_accounts FOREIGN KEY(account) REFERENCES accounts (name)
+);
+CREATE TABLE webhooks (
+ id VARCHAR(16) NOT NULL, 
+ url VARCHAR(1000) NOT NULL, 
+ secret VARCHAR(200) NOT NULL, 
+ disabled BOOLEAN NOT NULL, 
+ "by" TEXT NOT NULL, 
+ at_s FLOAT NOT NULL, 
+ CONSTRAINT pk_webhooks PRIMARY KEY (id), 
+ CONSTRAINT uq_webhooks_url UNIQUE (url)
 );

@@ -169,7 +169,8 @@ def test_the_bars_of_such_cards_are_looked_at(odd: OddBox) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/boxes/hall-1", "/boxes/hall-1/details", "/boxes/hall-1/cards", "/boxes/hall-1/pods"]
+    "path",
+    ["/boxes/hall-1", "/boxes/hall-1/details", "/boxes/hall-1/cards", "/boxes/hall-1/pods", "/boxes/hall-1/pending"],
 )
 def test_the_api_answers(odd: OddBox, path: str) -> None:
     assert odd.site.api().get(path).status_code == 200

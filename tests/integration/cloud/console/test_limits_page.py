@@ -1,4 +1,4 @@
-"""The limit editor and the matrix of apps: previews with numbers, the button, two people at once, bad input."""
+"""The limit editor: previews with numbers, the button, two people at once, bad input."""
 
 import re
 import time
@@ -464,21 +464,6 @@ def test_an_app_is_chosen_or_named(site: ConsoleSite) -> None:
         assert "<script>alert" not in bad.text
         near = client.get(f"/boxes/{device}/limits/default/plates/main").text
         assert "Almost so called: default/plate" in words(near)
-
-
-def test_the_matrix_marks_what_differs_and_leads_to_cards_and_back(site: ConsoleSite) -> None:
-    one, two = hall(site, 1), hall(site, 2, {"u": pod("asr-0", ("main", "1", 5, 1))})
-    with site.client() as client:
-        page = client.get("/apps", params={"q": "default/asr"}).text
-        assert f'href="/boxes/{one}#card-GPU-0"' in page
-        assert f'href="/boxes/{two}#card-GPU-1"' in page
-        assert 'id="card-GPU-1"' in client.get(f"/boxes/{two}").text
-        assert 'href="/apps?q=default%2Fasr"' in client.get(f"/boxes/{two}").text
-        assert page.count('class="differs"') == 2
-        assert "plate" not in words(client.get("/apps", params={"differs": "yes"}).text)
-        assert "hall-2" not in words(client.get("/apps", params={"labels": "site=yard"}).text)
-        assert client.get("/apps", params={"labels": "site=(("}).status_code == 400
-        assert "<script>alert" not in client.get("/apps", params={"q": HOSTILE}).text
 
 
 def test_both_languages(site: ConsoleSite) -> None:

@@ -72,6 +72,7 @@ ROWS = (
     get("/alerts"),
     get("/alerts/count"),
     get("/apps"),
+    get("/apps/{namespace}/{app}/{container}"),
     get("/audit", END),
     get(BOX),
     get("/boxes/{device}/confirm", CHANGE, op="k3s.restart"),
@@ -101,6 +102,12 @@ ROWS = (
     post("/account/tokens/{id_}/revoke", VIEW),
     post("/alerts/silence", CHANGE, kind="alarm", about="card.lost", do="7200"),
     post("/alerts/test", END),
+    get("/alerts/webhooks", END),
+    get("/alerts/webhooks/{id_}/delete", END),
+    post("/alerts/webhooks", END, 200, url="https://other.example.com/"),
+    post("/alerts/webhooks/{id_}/test", END),
+    post("/alerts/webhooks/{id_}/disable", END, disabled="yes"),
+    post("/alerts/webhooks/{id_}/delete", END, confirmed="yes"),
     post("/alerts/{number}", CHANGE, do="7200"),
     post("/boxes/{device}/commands", CHANGE, op="plugin.restart"),
     post("/boxes/{device}/commands/{command}/cancel", CHANGE),
@@ -151,7 +158,12 @@ def values_of(world: ConsoleWorld, row: Row, person: str) -> dict[str, str]:
     of = world.hall
     ids = {"/account/sessions": world.session_of, "/account/tokens": world.api_token_of}
     own = next((find(person or "vera") for start, find in ids.items() if row.path.startswith(start)), "")
-    others = {"/enrol/tokens": of.token, "/enrol/waiting": of.attempt, "/operations": of.operation}
+    others = {
+        "/enrol/tokens": of.token,
+        "/enrol/waiting": of.attempt,
+        "/operations": of.operation,
+        "/alerts/webhooks": of.webhook,
+    }
     return {
         "device": of.device,
         "command": of.command,
@@ -223,7 +235,7 @@ def test_boxes_of_another_scope_do_not_exist(world: ConsoleWorld, row: Row) -> N
         assert "hall-1" not in answer.text
         assert (world.fleet.box(world.hall.device), len(world.fleet.commands())) == before
         return
-    if row.method == "GET" and not row.path.startswith(("/account", "/people")):
+    if row.method == "GET" and not row.path.startswith(("/account", "/people", "/alerts/webhooks")):
         answer = answer_of(world, row, "yann")
         assert answer.status_code == 200
         of = world.hall
@@ -234,7 +246,7 @@ def test_boxes_of_another_scope_do_not_exist(world: ConsoleWorld, row: Row) -> N
 LISTS = {
     "/": "yard-1",
     "/alerts": "yard-1",
-    "/apps": "yard-1",
+    "/apps": "on 1 box",
     "/audit": "yard-1",
     "/enrol": "host-of-yard-1",
     "/operations": "/operations/{operation}",

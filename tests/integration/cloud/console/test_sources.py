@@ -70,6 +70,56 @@ def test_a_silent_source_is_named_where_its_figures_stand(site: ConsoleSite) -> 
     assert "Silent: disk" not in words
 
 
+REASON = "needs 20 vcuda-memory on one card; card 0 has 9 free, card 1 has 4 free"
+
+
+def waiting(created_at: int, **more: object) -> dict[str, object]:
+    asks = [{"name": "main", "memory_units": 20, "core": 10}]
+    pod_waits = {"uid": "u7", "namespace": "default", "name": "llm-0", "state": "pending", "reason": REASON}
+    return {"cluster": True, "pods": [{**pod_waits, "created_at": created_at, "containers": asks}], **more}
+
+
+def part_of(site: ConsoleSite, device: DeviceId, name: str) -> str:
+    """Return the words of a part of a box's page."""
+    page = site.client().get(f"/boxes/{device}").text
+    part = page[page.index(f'id="{name}"') :]
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", part[: part.index("</section>")])).split())
+
+
+def test_a_pod_without_a_card_is_on_the_page_and_in_the_api_with_the_box_s_numbers(site: ConsoleSite) -> None:
+    pending = waiting(int(site.now_s) - 540, more=3)
+    device = reported(site, saying(box("hall-1", (card("0"),)), TopicKind.ALLOC, pods=PODS, pending=pending))
+    site.now_s += 60
+    words = part_of(site, device, "pending")
+    assert "As the box reported 1 minute ago." in words
+    assert f"default/llm-0 10 minutes ago 20 units, core 10 {REASON}" in words
+    assert "3 more pods wait, which the box has not named" in words
+    body = site.api().get(f"/boxes/{device}/pending").json()
+    assert (body["reported"], body["cluster"], body["silent"], body["more"]) == (True, True, "", 3)
+    (waits,) = body["pods"]
+    assert (waits["pod"], waits["state"], waits["reason"]) == ("llm-0", "pending", REASON)
+    assert waits["containers"] == [{"container": "main", "memory_units": 20, "core": 10}]
+    assert body["as_of_s"] == site.now_s - 60
+
+
+def test_an_api_server_that_is_silent_on_the_box_is_called_so_beside_who_waits(site: ConsoleSite) -> None:
+    silent = "connection refused; heard last at 2026-09-21 14:13:20 UTC"
+    pending = waiting(int(site.now_s) - 540, silent=silent)
+    device = reported(site, saying(box("hall-1", (card("0"),)), TopicKind.ALLOC, pods=PODS, pending=pending))
+    assert f"Silent: API server {silent} The list may be old." in part_of(site, device, "pending")
+    assert site.api().get(f"/boxes/{device}/pending").json()["silent"] == silent
+
+
+def test_an_older_agent_and_a_node_that_is_no_server_have_words_of_their_own(site: ConsoleSite) -> None:
+    older = reported(site, box("hall-1", (card("0"),), PODS))
+    assert "The agent of this box does not report them: upgrade it." in part_of(site, older, "pending")
+    assert site.api().get(f"/boxes/{older}/pending").json()["reported"] is False
+    node = saying(box("hall-1", (card("0"),)), TopicKind.ALLOC, pods={}, pending={"cluster": False})
+    site.report(older, node)
+    words = part_of(site, older, "pending")
+    assert "seen by the servers of the cluster alone, and this box is none. None waits." in words
+
+
 def test_an_offline_box_keeps_its_problems_and_has_nothing_free(site: ConsoleSite) -> None:
     parts = [{"name": "plugin", "state": "bad", "text": "gone"}]
     device = reported(site, saying(box("hall-1", (card("0"),)), TopicKind.HEALTH, state="bad", parts=parts))
@@ -83,9 +133,9 @@ def test_an_offline_box_keeps_its_problems_and_has_nothing_free(site: ConsoleSit
     unhealthy = client.get("/?show=unhealthy").text
     assert ("hall-1" in unhealthy, "Problems" in unhealthy, "hall-2" in unhealthy) == (True, True, False)
     page = html.unescape(client.get("/").text)
-    assert "2 boxes match. Of those that are connected 20 of 20 units are free." in page
-    assert "20 units of boxes that are offline are not counted." in page
-    assert "offline: 20 units, not counted as free" in page
+    assert "2 boxes match. Of those that are connected 29 of 29 units are free." in page
+    assert "29 units of boxes that are offline are not counted." in page
+    assert "offline: 29 units, not counted as free" in page
     assert "hall-1" not in client.get("/?free=1").text
     api = site.api()
     assert [one["health"] for one in api.get("/boxes").json()["items"]] == ["bad", "ok"]

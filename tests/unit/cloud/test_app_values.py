@@ -1,4 +1,4 @@
-"""The matrix of apps and boxes: what is requested, what runs, what came of it, what differs."""
+"""Apps on boxes by their values: what is wanted, what the pods have, what came of it, what differs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kits.details import box, pod
 
-from edgegpu_cloud.fleet.limits.app_matrix import AppMatrix, MatrixCell, app_matrix
+from edgegpu_cloud.fleet.limits.app_values import AppOnBox, AppValue, app_on_box, read_value, values_on
 from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.limits.outcomes import OutcomeState
+from edgegpu_cloud.fleet.reports import pods_of
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.spec import AppLimits, Spec
 from edgegpu_sync.messages.uplink import Condition, ItemReport, ItemState
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 ASR = ContainerKey("default", "asr", "main")
 NAME = "app_limits/default/asr/main"
+AMOUNTS = st.builds(RequestedAmounts, st.integers(0, 2**53), st.integers(0, 6_400))
 
 
 def asked(units: int, core: int = 1, *, rev: int = 3, app: str = "asr") -> AppLimits:
@@ -41,42 +45,41 @@ def asr(units: int, name: str = "box1", **more: Any) -> BoxDetails:  # noqa: ANN
     return box(name, pods={"u": pod("asr-0", ("main", "0", units, 1))}, **more)
 
 
-def cell(matrix: AppMatrix, at: int = 0, key: ContainerKey = ASR) -> MatrixCell:
-    row = next(row for row in matrix.rows if row.key == key)
-    return row.cells[matrix.boxes[at].box.device]
+def on(details: BoxDetails, key: ContainerKey = ASR) -> AppOnBox:
+    found = app_on_box(details, key)
+    values = values_on(details.spec.app_limits, pods_of(details.latest), unit_mib=found.value.unit_mib)
+    assert values[key] == found.value
+    return found
 
 
-def test_a_row_for_each_container_and_a_cell_for_each_box_that_has_it() -> None:
-    one = box("box1", pods={"u": pod("asr-0", ("main", "0", 1, 1), ("side", "1", 2, 5))})
-    two = with_limits(box("box2"), asked(4, app="plate"))
-    found = app_matrix([one, two])
-    assert [(row.key.app, row.key.container, len(row.cells)) for row in found.rows] == [
-        ("asr", "main", 1),
-        ("asr", "side", 1),
-        ("plate", "main", 1),
-    ]
-    assert cell(found).running[0].amounts == RequestedAmounts(1, 1)
-    assert cell(found).running[0].cards == ("GPU-0",)
-    assert [row.key.app for row in app_matrix([one, two], {"default/plate"}).rows] == ["plate"]
+def test_a_value_for_each_container() -> None:
+    details = with_limits(
+        box(pods={"u": pod("asr-0", ("main", "0", 1, 1), ("side", "1", 2, 5))}), asked(4, app="plate")
+    )
+    found = values_on(details.spec.app_limits, pods_of(details.latest), unit_mib=256)
+    assert {(key.app, key.container): one.key for key, one in found.items()} == {
+        ("asr", "main"): "none_1.1_256",
+        ("asr", "side"): "none_2.5_256",
+        ("plate", "main"): "4.1_none_256",
+    }
+    assert on(details).running[0].cards == ("GPU-0",)
 
 
-def test_what_most_boxes_have_is_the_rule_and_the_others_are_marked() -> None:
-    boxes = [asr(4, "box1"), asr(4, "box2"), asr(5, "box3")]
-    [row] = app_matrix(boxes).rows
-    assert row.differs
-    assert [row.cells[one.box.device].differs for one in boxes] == [False, False, True]
+@given(
+    value=st.builds(
+        AppValue,
+        wanted=st.none() | AMOUNTS,
+        reported=st.lists(AMOUNTS, max_size=4).map(tuple),
+        unit_mib=st.integers(0, 2**53),
+    )
+)
+def test_a_value_is_read_from_its_key(value: AppValue) -> None:
+    assert read_value(value.key) == value
 
 
-def test_where_no_limits_are_the_rule_all_are_marked_and_equal_ones_never() -> None:
-    [row] = app_matrix([asr(4, "box1"), asr(5, "box2")]).rows
-    assert [one.differs for one in row.cells.values()] == [True, True]
-    [same] = app_matrix([asr(4, "box1"), asr(4, "box2")]).rows
-    assert not same.differs
-
-
-def test_boxes_of_different_units_are_compared_by_their_memory() -> None:
-    [row] = app_matrix([asr(4, "box1"), asr(2, "box2", unit_mib=512)]).rows
-    assert not row.differs
+@pytest.mark.parametrize("key", ["", "4.1", "4.1__256", "4.1_none_", "-4.1_none_256", "4.1_none_256_", "٤.1_none_256"])
+def test_what_is_no_key_is_none(key: str) -> None:
+    assert read_value(key) is None
 
 
 @pytest.mark.parametrize(
@@ -94,40 +97,40 @@ def test_boxes_of_different_units_are_compared_by_their_memory() -> None:
 def test_what_came_of_a_request_is_that_of_the_present_one(
     report: ItemReport | None, state: OutcomeState, text: str
 ) -> None:
-    found = cell(app_matrix([with_limits(asr(1), asked(10), report=report)]))
+    found = on(with_limits(asr(1), asked(10), report=report))
     assert (found.outcome.state, found.outcome.text) == (state, text)
-    assert found.amounts == RequestedAmounts(10, 1)
-    assert found.is_uneven
+    assert found.value.wanted == RequestedAmounts(10, 1)
+    assert found.value.differs
     assert found.outcome.is_problem is (state is OutcomeState.REJECTED)
 
 
 def test_what_was_written_back_is_a_problem() -> None:
     report = told(ItemState.APPLIED, conditions=(Condition(type="Drifted", manager="helm", text="4 units"),))
-    found = cell(app_matrix([with_limits(asr(4), asked(10), report=report)]))
+    found = on(with_limits(asr(4), asked(10), report=report))
     assert (found.outcome.drifted_by, found.outcome.is_problem) == ("helm", True)
 
 
-def test_pods_of_one_app_that_hold_different_amounts_are_uneven() -> None:
+def test_pods_of_one_app_that_hold_different_amounts_differ() -> None:
     pods = {"u": pod("asr-0", ("main", "0", 1, 1)), "v": pod("asr-1", ("main", "0", 2, 1))}
-    assert cell(app_matrix([box(pods=pods)])).is_uneven
-    assert not cell(app_matrix([asr(3)])).is_uneven
+    assert on(box(pods=pods)).value.reported == (RequestedAmounts(2, 1), RequestedAmounts(1, 1))
+    assert on(box(pods=pods)).value.differs
+    assert not on(asr(3)).value.differs
 
 
 def test_a_live_limit_counts_as_what_its_pod_runs_with() -> None:
     held = pod("asr-0", ("main", "0", 4, 1)) | {"enforced": "enforced"}
     held["pieces"] = [{**held["pieces"][0], "live_units": 2}]
-    found = cell(app_matrix([with_limits(box(pods={"u": held}), asked(2), report=told(ItemState.APPLIED))]))
-    assert not found.is_uneven
+    found = on(with_limits(box(pods={"u": held}), asked(2), report=told(ItemState.APPLIED)))
+    assert not found.value.differs
     (one,) = found.running
     assert (one.amounts, one.live_of_units) == (RequestedAmounts(2, 1), 4)
 
 
 def test_a_request_without_a_pod_and_a_box_without_reports() -> None:
-    silent = replace(with_limits(box(), asked(3)), latest={})
-    found = cell(app_matrix([silent]))
-    assert (found.running, found.unit_mib, found.is_uneven) == ((), 0, False)
+    found = on(replace(with_limits(box(), asked(3)), latest={}))
+    assert (found.running, found.value.key, found.value.differs) == ((), "3.1_none_0", False)
 
 
 def test_an_app_whose_name_looks_like_a_pods_is_found_by_its_request() -> None:
     details = with_limits(box(pods={"u": pod("llm-7b-0", ("main", "0", 1, 1))}), asked(1, app="llm-7b"))
-    assert [row.key.app for row in app_matrix([details]).rows] == ["llm-7b"]
+    assert on(details, ContainerKey("default", "llm-7b", "main")).value.key == "1.1_1.1_256"

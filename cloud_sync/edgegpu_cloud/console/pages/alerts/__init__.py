@@ -1,0 +1,1 @@
+"""Pages of alerts, and of the webhooks that are told of them."""
