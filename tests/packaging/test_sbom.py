@@ -39,12 +39,8 @@ def schema_faults(document: Json) -> list[str]:
     """Return what CycloneDX's official schema has against a document."""
     folder = files("cyclonedx.schema") / "_res"
     read = {name: json.loads((folder / f"{name}.SNAPSHOT.schema.json").read_text()) for name in SCHEMAS}
-    registry: Registry[Any] = Registry().with_resources(
-        [
-            (f"http://cyclonedx.org/schema/{name}.SNAPSHOT.schema.json", Resource.from_contents(read[name]))
-            for name in read
-        ]
-    )
+    by_url = {f"http://cyclonedx.org/schema/{name}.SNAPSHOT.schema.json": text for name, text in read.items()}
+    registry: Registry[Any] = Registry().with_contents(by_url.items())
     return [fault.message for fault in Draft7Validator(read[SCHEMAS[0]], registry=registry).iter_errors(document)]
 
 
@@ -115,9 +111,8 @@ def test_it_names_each_native_file_beside_python_with_its_sum_and_nothing_that_i
         str(path.relative_to(environment)): hashlib.sha256(path.read_bytes()).hexdigest() for path in there
     }
     assert {"limiter/libcuda.so.1", "limiter/libnvidia-ml.so.1"} <= set(named_files(bill))
-    sources = {
-        line.split(": source package ")[1].split()[0] for line in notice(environment) if ": source package " in line
-    }
+    notice = (environment / "NOTICE").read_text()
+    sources = set(re.findall(r": source package (\S+) ", notice))
     assert {one["name"] for one in bill["components"] if one.get("purl", "").startswith("pkg:deb/")} == sources
 
 

@@ -1,4 +1,4 @@
-"""The folder that boxes are installed from, as `make bundle` makes it: install.sh, the archives, their bill of materials, checksums."""
+"""The folder that boxes are installed from, as `make bundle` makes it: install.sh, archives, what is in them, sums."""
 
 import hashlib
 import re
@@ -26,7 +26,7 @@ class BundleFolder:
     url: str
 
     def file(self, name: str) -> Path | None:
-        """Return the archive, signature, bill of materials or script of this name; None for a file that is not part of a bundle."""
+        """Return the archive, signature, bill or script of this name; None for a file that is not part of a bundle."""
         if name not in _SCRIPTS and _BUNDLE_FILE.fullmatch(name) is None:
             return None
         path = self.folder / name
