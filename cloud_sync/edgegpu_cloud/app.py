@@ -213,6 +213,12 @@ class CloudApp:
             inbox=inbox,
             leases=leases,
             retention=self._config.retention,
+            brake=broker_drops.FloodBrake(
+                self._store,
+                guarded=bool(self._config.broker.guard),
+                blocks=self._config.broker.block_floods,
+                clock=self._clock,
+            ),
         )
         return link, controller
 

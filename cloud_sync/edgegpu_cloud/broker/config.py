@@ -79,7 +79,7 @@ def render(
         limits: what the broker may keep.
         user: the user that mosquitto becomes when it is started as root.
         older_boxes: whether boxes may send results under topics that end with a command's id.
-        guard: the path of the plugin that the boxes' listener loads; empty: none.
+        guard: the path of the plugin that both listeners load; empty: none.
 
     Raises:
         CloudError: a path or a word that would break a line of the configuration.
@@ -101,6 +101,7 @@ def render(
             text = f"cannot write the broker's configuration: {name} is {str(word)!r}"
             raise CloudError(text, remedy="name it without line breaks")
     words["guard"] = f"plugin {guard}\n" if guard else ""
+    words["control"] = f"plugin {guard}\nplugin_opt_blocked {paths.data}/blocked\n" if guard else ""
     words["older_boxes"] = _OLDER_BOXES if older_boxes else ""
     templates = files("edgegpu_cloud") / "brokerfiles"
     return {name: Template((templates / name).read_text()).substitute(words) for name in TEMPLATES}

@@ -122,6 +122,14 @@ class BoxTable:
         query = select(_BOXES.c.device).where(mine).order_by(_BOXES.c.name)
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
+    def blocked(self, *, limit: int) -> list[DeviceId]:
+        """Return the boxes that are blocked, by device id."""
+        query = select(_BOXES.c.device).where(_BOXES.c.state == BoxState.BLOCKED.value)
+        return [
+            DeviceId(device)
+            for device in self._connection.execute(query.order_by(_BOXES.c.device).limit(limit)).scalars()
+        ]
+
     def forget(self, device: DeviceId) -> None:
         """Drop a box with its documents, last messages and births; other rows that refer to it have to be gone."""
         self._summaries.forget(device)
