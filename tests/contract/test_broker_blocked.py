@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import signal
+import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from kits.faultproxy import FaultProxy
 from kits.linkrun import LinkRun
 from kits.mqtt import Mosquitto, wait_for
 from kits.rawmqtt import RawMqtt, publish_packet
 
-from edgegpu_cloud.controller.broker_drops import BLOCKED_FILTER, BLOCKED_TOPIC, blocked_list
+from edgegpu_cloud.controller.broker_drops import (
+    BLOCKED_FILTER,
+    BLOCKED_TOPIC,
+    REFUSED_FILTER,
+    FloodMeter,
+    blocked_list,
+    refused_of_box,
+)
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.link.events import LinkDown, LinkUp, MessageArrived, PublishAcknowledged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 OTHER, ROOTED = "k3f9x2m7q1w8e5r4", "a1b2c3d4e5f6g7h8"
@@ -31,8 +41,8 @@ def broker(tmp_path: Path) -> Iterator[Mosquitto]:
 
 
 @contextmanager
-def controller(broker: Mosquitto) -> Iterator[LinkRun]:
-    with LinkRun(broker.controller(), ["edgegpu/v1/+/up/#", BLOCKED_FILTER], session_s=0) as run:
+def controller(broker: Mosquitto, more: Sequence[str] = ()) -> Iterator[LinkRun]:
+    with LinkRun(broker.controller(), ["edgegpu/v1/+/up/#", BLOCKED_FILTER, *more], session_s=0) as run:
         run.next(LinkUp)
         yield run
 
@@ -111,3 +121,26 @@ def test_a_box_blocks_nobody(broker: Mosquitto) -> None:
             rooted.send(publish_packet(BLOCKED_TOPIC, b""))
             rooted.ping()
         assert not arrives(run, broker, ROOTED, b"still blocked")
+
+
+CUTS, WINDOW = 30, 16
+
+
+def test_a_box_behind_a_link_that_breaks_all_the_time_is_far_from_a_flood(broker: Mosquitto) -> None:
+    """It never waits before it connects again, sends its whole window each time, and repeats what was under way."""
+    meter, floods = FloodMeter(), list[bool]()
+    with FaultProxy(broker.port) as proxy, controller(broker, more=[REFUSED_FILTER]) as run:
+        address = replace(broker.box(OTHER), port=proxy.port)
+        with LinkRun(address, max_inflight=WINDOW) as box:
+            for _ in range(CUTS):
+                box.next(LinkUp)
+                for number in range(WINDOW):  # as many as the link takes after it was cut
+                    box.link.publish(f"edgegpu/v1/{OTHER}/up/health", str(number).encode())
+                box.next(PublishAcknowledged)
+                proxy.cut()
+                box.next(LinkDown)
+    for event in run.so_far(MessageArrived):
+        if refused := refused_of_box(event.topic, event.payload):
+            floods.append(meter.floods(refused.device, refused.messages + refused.filters, time.monotonic()))
+    assert not any(floods)
+    assert sum(state.level for state in meter._of.values()) < FloodMeter.SIZE / 10  # noqa: SLF001

@@ -102,6 +102,8 @@ ROWS = (
     post("/alerts/silence", CHANGE, kind="alarm", about="card.lost", do="7200"),
     post("/alerts/test", END),
     post("/alerts/{number}", CHANGE, do="7200"),
+    post("/boxes/{device}/block", CHANGE),
+    Row("POST", "/boxes/{device}/unblock", CHANGE, 400),  # that of the world is not blocked
     post("/boxes/{device}/commands", CHANGE, op="plugin.restart"),
     post("/boxes/{device}/commands/{command}/cancel", CHANGE),
     post("/boxes/{device}/evidence", CHANGE),
