@@ -6,6 +6,7 @@ import signal
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from kits.linkrun import LinkRun
 from kits.mqtt import Mosquitto, wait_for
 from kits.rawmqtt import RawMqtt, publish_packet
 
+from edgegpu_cloud.broker.config import blocked_rights
 from edgegpu_cloud.controller.broker_drops import (
     BLOCKED_FILTER,
     BLOCKED_TOPIC,
@@ -56,12 +58,8 @@ def block(run: LinkRun, *devices: str) -> None:
 
 def arrives(run: LinkRun, broker: Mosquitto, device: str, mark: bytes) -> bool:
     """Let a box send a message, then another box: whether that of the first has come when that of the second does."""
-    with RawMqtt(broker.box(device)) as box, RawMqtt(broker.box(OTHER)) as other:
-        box.send(publish_packet(f"edgegpu/v1/{device}/up/health", mark))
-        box.ping()
-        other.send(publish_packet(f"edgegpu/v1/{OTHER}/up/health", b"after " + mark))
-        run.next(MessageArrived, where=lambda one: one.payload == b"after " + mark)
-    return any(one.payload == mark for one in run.so_far(MessageArrived))
+    with RawMqtt(broker.box(device)) as box:
+        return arrives_from(box, run, broker, mark)
 
 
 def test_a_blocked_box_is_cut_off_and_refused_and_lifted_it_is_back(broker: Mosquitto) -> None:
@@ -144,3 +142,28 @@ def test_a_box_behind_a_link_that_breaks_all_the_time_is_far_from_a_flood(broker
             floods.append(meter.floods(refused.device, refused.messages + refused.filters, time.monotonic()))
     assert not any(floods)
     assert sum(state.level for state in meter._of.values()) < FloodMeter.SIZE / 10  # noqa: SLF001
+
+
+def test_without_the_guard_the_access_list_refuses_it_on_the_connection_that_it_has(tmp_path: Path) -> None:
+    broker = Mosquitto(tmp_path / "mqtt")
+    broker.start()
+    try:
+        with controller(broker) as run, RawMqtt(broker.box(ROOTED)) as rooted:
+            assert arrives_from(rooted, run, broker, b"before")
+            with (broker.folder / "boxes.acl").open("a") as rights:
+                rights.write(blocked_rights([ROOTED]))
+            broker.send(signal.SIGHUP)
+            tries = count()
+            wait_for(lambda: not arrives_from(rooted, run, broker, b"%d" % next(tries)), what="it is refused")
+    finally:
+        broker.stop()
+
+
+def arrives_from(box: RawMqtt, run: LinkRun, broker: Mosquitto, mark: bytes) -> bool:
+    """Let a box send on the connection that it has, then another box."""
+    box.send(publish_packet(f"edgegpu/v1/{ROOTED}/up/health", mark))
+    box.ping()
+    with RawMqtt(broker.box(OTHER)) as other:
+        other.send(publish_packet(f"edgegpu/v1/{OTHER}/up/health", b"behind " + mark))
+        run.next(MessageArrived, where=lambda one: one.payload == b"behind " + mark)
+    return any(one.payload == mark for one in run.so_far(MessageArrived))

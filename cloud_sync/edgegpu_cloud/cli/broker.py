@@ -83,12 +83,18 @@ def broker(
             _check_guard(cloud.config.broker.guard)
         with cloud.store.read() as tx:
             older = tx.conditions.without_one_result_topic()
+            blocked = tx.boxes.blocked()
         if out is None:
-            write_broker(cloud.layout, cloud.config, into=target, older_boxes=bool(older))
+            write_broker(cloud.layout, cloud.config, into=target, older_boxes=bool(older), blocked=blocked)
         else:
             guard_text = _elsewhere_text(cloud.config.broker.guard)
             files = broker_elsewhere(
-                cloud.layout, cloud.config, place=place or target, user=user, older_boxes=bool(older)
+                cloud.layout,
+                cloud.config,
+                place=place or target,
+                user=user,
+                older_boxes=bool(older),
+                blocked=blocked,
             )
             caller.do("write", files)
         configuration = (place or target) / "mosquitto.conf"

@@ -36,9 +36,6 @@ BLOCKED_FILTER = "$SYS/broker/edgegpu/blocked"
 BLOCKED_BY = "controller"
 """Who has blocked a box by itself, in the audit."""
 
-MOST_BLOCKED = 3_500
-"""Names in one message: 17 bytes each, below mosquitto's `max_packet_size`."""
-
 
 class Publisher(Protocol):
     """The part of the link that sends: `edgegpu_sync.link.link.Link`."""
@@ -166,7 +163,7 @@ class FloodBrake:
             changes = tx.notes.number(CHANGES)
             if self._told is not None and self._told[0] == changes:
                 return
-            wanted = blocked_list(tx.boxes.blocked(limit=MOST_BLOCKED))
+            wanted = blocked_list(tx.boxes.blocked())
         if (self._told is None or self._told[1] != wanted) and sender.publish(BLOCKED_TOPIC, wanted) is None:
             return  # the link takes nothing now: at the next turn
         self._told = (changes, wanted)

@@ -82,9 +82,7 @@ TABLE: dict[AuditKind, Row] = {
     K.BOX_LABELS: Row(lambda s: s.fleet.label(HALL, {"site": "", "rack": "4"}), BOX["labels"], {"rack": "4"}),
     K.BOX_RENAMED: Row(lambda s: s.fleet.rename(HALL, "yard-1"), {"name": HALL}, {"name": "yard-1"}),
     K.BOX_REVOKED: Row(lambda s: s.fleet.revoke(HALL), {"state": "ENROLLED"}, {"state": "REVOKED"}),
-    K.BOX_BLOCKED: Row(
-        lambda s: s.fleet.set_blocked(HALL, blocked=True), {"state": "ENROLLED"}, {"state": "BLOCKED"}
-    ),
+    K.BOX_BLOCKED: Row(lambda s: s.fleet.set_blocked(HALL, blocked=True), {"state": "ENROLLED"}, {"state": "BLOCKED"}),
     K.BOX_UNBLOCKED: Row(
         lambda s: [s.fleet.set_blocked(HALL, blocked=blocked) for blocked in (True, False)],
         {"state": "BLOCKED"},

@@ -105,7 +105,7 @@ def test_its_commands_wait_new_ones_are_refused_and_unblocked_it_goes_on(tmp_pat
         lambda: bed.fleet.command(device, "inventory.refresh", {}),
         lambda: bed.fleet.set_blocked(device, blocked=True),
     ):
-        with pytest.raises(CloudError, match="(?i)blocked"):
+        with pytest.raises(CloudError, match=r"(?i)blocked"):
             again()
     bed.network.connect(bed.box(device))
     bed.settle(5)

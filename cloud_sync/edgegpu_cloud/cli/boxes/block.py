@@ -4,7 +4,7 @@ from edgegpu_cloud.cli.arguments import BoxArgument
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, YesOption, answer, confirm, reached, reporting
 
 BLOCK_HELP = """\
-Block a box: nothing it says counts any more, nothing is sent to it, and its open commands wait.
+Block a box: nothing it says counts any more, nothing is sent to it, and what was asked of it waits.
 
 The controller blocks a box by itself that goes on flooding (`broker.block_floods` in controller.yaml). A broker with
 the guard refuses everything of a blocked box at once; for one without it: `edgegpu-cloud broker`, then reload it. The
@@ -19,7 +19,7 @@ Examples:
 --json needs --yes, and prints what `box --json` calls "box".
 """
 UNBLOCK_HELP = """\
-Let a blocked box go on as before: it connects again within five minutes, and its open commands go on.
+Let a blocked box go on as before: it connects again within five minutes, and does what it was asked.
 
 \b
 --json prints what `box --json` calls "box".
