@@ -84,7 +84,7 @@ TABLE: dict[AuditKind, Row] = {
     K.BOX_REVOKED: Row(lambda s: s.fleet.revoke(HALL), {"state": "ENROLLED"}, {"state": "REVOKED"}),
     K.BOX_BLOCKED: Row(lambda s: s.fleet.set_blocked(HALL, blocked=True), {"state": "ENROLLED"}, {"state": "BLOCKED"}),
     K.BOX_UNBLOCKED: Row(
-        lambda s: [s.fleet.set_blocked(HALL, blocked=blocked) for blocked in (True, False)],
+        in_turn(lambda s: s.fleet.set_blocked(HALL, blocked=True), lambda s: s.fleet.set_blocked(HALL, blocked=False)),
         {"state": "BLOCKED"},
         {"state": "ENROLLED"},
     ),
