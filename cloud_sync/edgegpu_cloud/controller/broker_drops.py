@@ -37,7 +37,7 @@ BLOCKED_BY = "controller"
 """Who has blocked a box by itself, in the audit."""
 
 
-class Publisher(Protocol):
+class GuardSender(Protocol):
     """The part of the link that sends: `edgegpu_sync.link.link.Link`."""
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int | None:
@@ -153,7 +153,7 @@ class FloodBrake:
             tx.notes.alarm(BLOCKED, device=device, text=_blocked_text(why, box.name), now_s=self.clock())
             self._blocked_at_s.append(at_s)
 
-    def tell(self, sender: Publisher, *, leads: bool) -> None:
+    def tell(self, sender: GuardSender, *, leads: bool) -> None:
         """Tell the guard which boxes are blocked, where that has changed; `leads`: this controller is to do it."""
         if not leads:
             self.forget_told()
