@@ -83,8 +83,8 @@ def test_a_blocked_box_is_cut_off_and_refused_and_lifted_it_is_back(broker: Mosq
 
 
 def test_nothing_reaches_a_blocked_box_by_a_filter_of_before(broker: Mosquitto) -> None:
-    with controller(broker) as run, LinkRun(broker.box(ROOTED)) as box:
-        box.next(LinkUp)
+    with RawMqtt(broker.box(ROOTED)) as rooted:  # the broker keeps its session
+        assert rooted.subscribe([f"edgegpu/v1/{ROOTED}/down/#"]) == [1]
     with controller(broker) as run:
         block(run, ROOTED)
         with RawMqtt(broker.box(ROOTED)) as rooted:
