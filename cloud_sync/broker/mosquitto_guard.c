@@ -1,9 +1,10 @@
 /*
- * A plugin for mosquitto 2.0 on the listener of boxes: what its access list cannot say.
+ * A plugin for mosquitto 2.0 on both listeners: what its access lists cannot say.
  *
  * mosquitto's list does not look at SUBSCRIBE, so that one box can fill the broker's memory with filters, and mosquitto
  * has no rate of messages. Here each box, known by the name in its certificate, has its own filters alone and a number
- * of messages in a time, over all its connections. What is more is refused, as by the access list. docs/broker.md
+ * of messages in a time, over all its connections. What is more is refused, as by the access list. Of a box that
+ * controllers have blocked everything is refused, until they lift it; a file keeps that over a restart. docs/broker.md
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,12 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <mosquitto.h>
 #include <mosquitto_broker.h>
 #include <mosquitto_plugin.h>
 
 #define PREFIX "edgegpu/v1/"
+#define CONTROL_TOPIC "$CONTROL/edgegpu/v1"
+#define BLOCKED_TOPIC "$SYS/broker/edgegpu/blocked"
 #define TOLD_TOPIC "$SYS/broker/edgegpu/refused/"
 #define NAME_MAX_BYTES 64
 #define SLOTS 16384
@@ -30,9 +34,16 @@ struct box {
 	char name[NAME_MAX_BYTES + 1];
 	double budget, at_s;
 	unsigned long messages, filters;
+	bool blocked, listed; /* refused altogether; in the list that is read at present */
 };
 
-static mosquitto_plugin_id_t *plugin;
+/* A listener that has loaded this library: all of them share the boxes. */
+struct listener {
+	mosquitto_plugin_id_t *plugin;
+	bool of_controllers;
+};
+
+static char *blocked_file;
 static struct box *boxes[SLOTS];
 static double told_s;
 
@@ -130,19 +141,101 @@ static int check(int event, void *data, void *unused)
 	(void)event;
 	(void)unused;
 	tell_all();
-	if (asked->access != MOSQ_ACL_SUBSCRIBE && asked->access != MOSQ_ACL_WRITE)
-		return MOSQ_ERR_PLUGIN_DEFER;
 	if (!name || strlen(name) > NAME_MAX_BYTES)
 		return MOSQ_ERR_ACL_DENIED;
 	struct box *box = box_of(name);
 	if (!box)
 		return MOSQ_ERR_ACL_DENIED;
 	bool filter = asked->access == MOSQ_ACL_SUBSCRIBE;
-	if (spend(box) && (!filter || is_own(name, asked->topic)))
+	if (!filter && asked->access != MOSQ_ACL_WRITE)
+		return box->blocked ? MOSQ_ERR_ACL_DENIED : MOSQ_ERR_PLUGIN_DEFER;
+	if (spend(box) && !box->blocked && (!filter || is_own(name, asked->topic)))
 		return MOSQ_ERR_PLUGIN_DEFER;
 	box->messages += !filter;
 	box->filters += filter;
 	return MOSQ_ERR_ACL_DENIED;
+}
+
+/* Read the blocked boxes, a name a line, as all that are blocked; return how many. What is no box's name counts for none. */
+static unsigned long read_blocked(const char *text, size_t size, bool kick)
+{
+	char name[NAME_MAX_BYTES + 1];
+	unsigned long count = 0;
+
+	for (size_t slot = 0; slot < SLOTS; slot++)
+		for (struct box *box = boxes[slot]; box; box = box->next)
+			box->listed = false;
+	while (size) {
+		const char *end = memchr(text, '\n', size);
+		size_t length = end ? (size_t)(end - text) : size;
+
+		if (length && length <= NAME_MAX_BYTES && !memchr(text, '\0', length)) {
+			memcpy(name, text, length);
+			name[length] = '\0';
+			struct box *box = box_of(name);
+			if (box)
+				box->listed = true;
+		}
+		length += end != NULL;
+		text += length;
+		size -= length;
+	}
+	for (size_t slot = 0; slot < SLOTS; slot++)
+		for (struct box *box = boxes[slot]; box; box = box->next) {
+			bool begins = box->listed && !box->blocked;
+
+			box->blocked = box->listed;
+			count += box->blocked;
+			if (begins && kick) /* its certificate's name is its client-id; its will is not sent */
+				mosquitto_kick_client_by_clientid(box->name, false);
+		}
+	return count;
+}
+
+/* Keep the list for the next start of the broker: whole or as it was. Return whether that was possible. */
+static bool keep_blocked(const char *text, size_t size)
+{
+	char path[4096];
+
+	if (!blocked_file || snprintf(path, sizeof(path), "%s.new", blocked_file) >= (int)sizeof(path))
+		return !blocked_file;
+	FILE *file = fopen(path, "w");
+	if (!file)
+		return false;
+	bool done = fwrite(text, 1, size, file) == size;
+	done = !fflush(file) && !fsync(fileno(file)) && done;
+	done = !fclose(file) && done;
+	return done && !rename(path, blocked_file);
+}
+
+/* Block the boxes that a controller has named here, and no others; tell controllers how many are blocked. */
+static int control(int event, void *data, void *unused)
+{
+	struct mosquitto_evt_control *asked = data;
+	char text[32];
+
+	(void)event;
+	(void)unused;
+	if (!keep_blocked(asked->payload, asked->payloadlen))
+		mosquitto_log_printf(MOSQ_LOG_ERR, "edgegpu: cannot write %s: a restart forgets which boxes are blocked",
+				     blocked_file);
+	int size = snprintf(text, sizeof(text), "%lu", read_blocked(asked->payload, asked->payloadlen, true));
+	mosquitto_broker_publish_copy(NULL, BLOCKED_TOPIC, size, text, 0, false, NULL);
+	return MOSQ_ERR_SUCCESS;
+}
+
+/* Read what the last run of the broker has kept; no file: no box is blocked. */
+static void read_kept(void)
+{
+	static char text[1 << 20];
+	FILE *file = fopen(blocked_file, "r");
+
+	if (!file)
+		return;
+	unsigned long count = read_blocked(text, fread(text, 1, sizeof(text), file), false);
+	fclose(file);
+	if (count)
+		mosquitto_log_printf(MOSQ_LOG_NOTICE, "edgegpu: %lu boxes are blocked", count);
 }
 
 int mosquitto_plugin_version(int count, const int *versions)
@@ -153,19 +246,39 @@ int mosquitto_plugin_version(int count, const int *versions)
 	return -1;
 }
 
-int mosquitto_plugin_init(mosquitto_plugin_id_t *id, void **unused, struct mosquitto_opt *options, int count)
+int mosquitto_plugin_init(mosquitto_plugin_id_t *id, void **data, struct mosquitto_opt *options, int count)
 {
-	(void)unused;
-	(void)options;
-	(void)count;
-	plugin = id;
-	return mosquitto_callback_register(plugin, MOSQ_EVT_ACL_CHECK, check, NULL, NULL);
+	struct listener *listener = calloc(1, sizeof(*listener));
+
+	if (!listener)
+		return MOSQ_ERR_NOMEM;
+	*data = listener;
+	listener->plugin = id;
+	for (int at = 0; at < count; at++)
+		if (!strcmp(options[at].key, "blocked")) {
+			listener->of_controllers = true;
+			free(blocked_file);
+			blocked_file = strdup(options[at].value);
+		}
+	if (!listener->of_controllers)
+		return mosquitto_callback_register(id, MOSQ_EVT_ACL_CHECK, check, NULL, NULL);
+	if (!blocked_file)
+		return MOSQ_ERR_NOMEM;
+	read_kept();
+	return mosquitto_callback_register(id, MOSQ_EVT_CONTROL, control, CONTROL_TOPIC, NULL);
 }
 
-int mosquitto_plugin_cleanup(void *unused, struct mosquitto_opt *options, int count)
+int mosquitto_plugin_cleanup(void *data, struct mosquitto_opt *options, int count)
 {
-	(void)unused;
+	struct listener *listener = data;
+	int status;
+
 	(void)options;
 	(void)count;
-	return mosquitto_callback_unregister(plugin, MOSQ_EVT_ACL_CHECK, check, NULL);
+	if (listener->of_controllers)
+		status = mosquitto_callback_unregister(listener->plugin, MOSQ_EVT_CONTROL, control, CONTROL_TOPIC);
+	else
+		status = mosquitto_callback_unregister(listener->plugin, MOSQ_EVT_ACL_CHECK, check, NULL);
+	free(listener);
+	return status;
 }

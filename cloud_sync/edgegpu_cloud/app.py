@@ -183,8 +183,9 @@ class CloudApp:
             watch(event)
             inbox.put(event)
 
+        broker = self._config.broker
         shared = bool(self._config.database.url)  # a file in this folder, whose lock is held, is nobody else's
-        drops = [broker_drops.TOPIC, broker_drops.REFUSED_FILTER] if self._config.broker.watch_drops else []
+        drops = [broker_drops.TOPIC, broker_drops.REFUSED_FILTER] if broker.watch_drops else []
         link = Link(
             self._address,
             subscribe=drops if shared else [CONTROLLER_FILTER, *drops],
@@ -206,6 +207,8 @@ class CloudApp:
             times=LeaseTimes(renew_s=times.renew_s, lost_s=times.lost_s, look_s=min(1.0, times.renew_s / 3)),
             clock=self._clock,
         )
+        guarded, blocks = bool(broker.guard), broker.block_floods
+        brake = broker_drops.FloodBrake(self._store, guarded=guarded, blocks=blocks, clock=self._clock)
         controller = Controller(
             self._store,
             link,
@@ -214,6 +217,7 @@ class CloudApp:
             inbox=inbox,
             leases=leases,
             retention=self._config.retention,
+            brake=brake,
         )
         return link, controller
 

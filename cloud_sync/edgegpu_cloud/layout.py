@@ -180,6 +180,8 @@ class BrokerConfig(_Section):
     """Whether the broker counts the messages that it drops, as mosquitto does, and lets a controller read the count."""
     guard: AbsolutePath = ""
     """The absolute path of the plugin by which mosquitto holds a box to its filters and its rate; empty: none."""
+    block_floods: bool = True
+    """Whether a box that goes on flooding is blocked until a person unblocks it; else there is the alarm alone."""
 
     @property
     def for_boxes(self) -> tuple[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -93,7 +93,7 @@ class Flood(threading.Thread):
         chunk = publish_packet(f"edgegpu/v1/{ROOTED}/up/health", b"x" * 20) * 100
         began_s = time.monotonic()
         while self.sent < PACKETS:
-            with RawMqtt(self._address) as rooted:
+            with suppress(OSError), RawMqtt(self._address) as rooted:  # mosquitto 2.0.21 cuts it now and then
                 for _ in range(self._each // 100):
                     rooted.send(chunk)
                     self.sent += 100

@@ -281,12 +281,16 @@ class Vendor:
     def public(self) -> str:
         return to_base64(self.key.public_key().public_bytes_raw())
 
-    def bundle(self, folder: Path, version: str = "2.0.0", *, starts: bool = True, named: str = "") -> Path:
+    def bundle(
+        self, folder: Path, version: str = "2.0.0", *, starts: bool = True, named: str = "", keys: str = ""
+    ) -> Path:
         """Make an archive of a version whose edgegpu is the stand-in."""
         made = folder / f"edgegpu-{version}-linux-amd64"
         (made / "bin").mkdir(parents=True)
         (made / "VERSION").write_text(f"{named or version}\n")
         (made / "BUILD").write_text("b\n")
+        if keys:
+            (made / "release.pub").write_text(keys)
         (made / "ballast").write_bytes(os.urandom(300_000))
         Bench.program(made / "bin/edgegpu", EDGEGPU if starts else "#!/bin/sh\necho cannot start >&2\nexit 1\n")
         archive = folder / f"{version}.tar.gz"

@@ -13,6 +13,7 @@ from typing import TypeVar
 from kits.modelbox import CHAIN, SIGNING, ModelBox, Payload, World, box_key, instance_of
 from kits.stores import open_store
 
+from edgegpu_cloud.controller.broker_drops import FloodBrake
 from edgegpu_cloud.controller.controller import Controller
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import add_box
@@ -158,6 +159,8 @@ class Network:
             self._hand(topic, payload, retained=False)
         down, self.down = self._faulty(self.down)
         for topic, payload in down:
+            if topic.startswith("$"):
+                continue  # for the broker itself
             device = device_id(topic.split("/")[2])
             if device in self.boxes and device not in self.cut:
                 self.boxes[device].receive(topic, payload)
@@ -183,8 +186,17 @@ class Bed:
     """Controller, store, network, boxes, and a clock that `pass_time` moves."""
 
     def __init__(
-        self, folder: Path, *, url: str = "", seed: int = 1, faults: Faults | None = None, boxes: int = 1
+        self,
+        folder: Path,
+        *,
+        url: str = "",
+        seed: int = 1,
+        faults: Faults | None = None,
+        boxes: int = 1,
+        guarded: bool = False,
+        blocks: bool = True,
     ) -> None:
+        self.guarded, self.blocks = guarded, blocks
         self.folder, self.world = folder, World()
         self.network = Network(random.Random(seed), faults)
         self.path, self.signing = folder / "controller.db", SIGNING
@@ -237,6 +249,7 @@ class Bed:
             inbox=queue.SimpleQueue(),
             clock=self.world.clock,
             steady=lambda: self.world.now_s,
+            brake=FloodBrake(self.store, guarded=self.guarded, blocks=self.blocks, clock=self.world.clock),
         )
         controller.begin()
         self.network.attach(controller)

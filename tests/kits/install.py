@@ -69,6 +69,7 @@ def make_environment(folder: Path, version: str = VERSION, *, build: str = "b" *
     (folder / "VERSION").write_text(f"{version}\n")
     (folder / "BUILD").write_text(f"{build}\n")
     (folder / "ballast").write_bytes(b"".join(bytes([n % 251, n % 241]) for n in range(40_000)))
+    (folder / "sbom.cdx.json").write_text("{}\n")
     (folder / "bin/edgegpu").write_text(EDGEGPU)
     (folder / "bin/edgegpu").chmod(0o755)
     (folder / "bin/link").symlink_to("../ballast")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from edgegpu_sync.link.events import Address
 
-_CONNECT, _PUBLISH, _SUBSCRIBE, _SUBACK = 0x10, 0x30, 0x82, 0x90
+_CONNECT, _PUBLISH, _SUBSCRIBE, _SUBACK, _PING, _PONG = 0x10, 0x30, 0x82, 0x90, 0xC0, 0xD0
 
 
 def _length(number: int) -> bytes:
@@ -69,6 +69,16 @@ class RawMqtt:
             head, answer = self._read()
             if head == _SUBACK:
                 return list(answer[2:])
+
+    def ping(self) -> int:
+        """Wait until the broker has read all that was sent; return how many messages it has sent meanwhile."""
+        self.send(_packet(_PING, b""))
+        messages = 0
+        while True:
+            head, _ = self._read()
+            if head == _PONG:
+                return messages
+            messages += head & 0xF0 == _PUBLISH
 
     def _read(self) -> tuple[int, bytes]:
         head, size, shift = self._exactly(1)[0], 0, 0

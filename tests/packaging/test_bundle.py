@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from kits.install import BASENAME, ROOT, VERSION, make_bundle, make_environment
 
-XZ, GZ = f"{BASENAME}.tar.xz", f"{BASENAME}.tar.gz"
+XZ, GZ, BILL = f"{BASENAME}.tar.xz", f"{BASENAME}.tar.gz", f"{BASENAME}.cdx.json"
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,14 @@ def test_pins_its_own_archives(bundle: Path) -> None:
 def test_the_sums_are_right_and_complete(bundle: Path) -> None:
     names = {line.split()[1] for line in (bundle / "SHA256SUMS").read_text().splitlines()}
     assert names | {"SHA256SUMS"} == {path.name for path in bundle.iterdir()} == {
-        "install.sh", "uninstall.sh", "SHA256SUMS", XZ, GZ,
+        "install.sh", "uninstall.sh", "SHA256SUMS", XZ, GZ, BILL,
     }  # fmt: skip
     subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=bundle, check=True)
+
+
+def test_the_bill_of_materials_is_that_of_the_archives(bundle: Path, environment: Path) -> None:
+    """So who has signed an archive has signed the bill."""
+    assert (bundle / BILL).read_bytes() == (environment / "sbom.cdx.json").read_bytes()
 
 
 def test_both_archives_hold_the_environment_in_one_folder(bundle: Path, environment: Path) -> None:

@@ -1,5 +1,6 @@
 """mosquitto's configuration, rendered from the templates in `brokerfiles`."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -70,6 +71,7 @@ def render(
     user: str = "mosquitto",
     older_boxes: bool = False,
     guard: str = "",
+    blocked: Sequence[str] = (),
 ) -> dict[str, str]:
     """Return the texts of the files by name, to be put into `paths.folder`.
 
@@ -79,7 +81,8 @@ def render(
         limits: what the broker may keep.
         user: the user that mosquitto becomes when it is started as root.
         older_boxes: whether boxes may send results under topics that end with a command's id.
-        guard: the path of the plugin that the boxes' listener loads; empty: none.
+        guard: the path of the plugin that both listeners load; empty: none.
+        blocked: device ids of boxes that may nothing, for a broker without the guard too.
 
     Raises:
         CloudError: a path or a word that would break a line of the configuration.
@@ -91,6 +94,7 @@ def render(
         "user": user,
         "older_boxes": "",
         "guard": guard,
+        "blocked": "",
         "boxes_port": listeners.boxes,
         "controllers_port": listeners.controllers,
         "bind": listeners.bind and f" {listeners.bind}",
@@ -101,9 +105,16 @@ def render(
             text = f"cannot write the broker's configuration: {name} is {str(word)!r}"
             raise CloudError(text, remedy="name it without line breaks")
     words["guard"] = f"plugin {guard}\n" if guard else ""
+    words["control"] = f"plugin {guard}\nplugin_opt_blocked {paths.data}/blocked\n" if guard else ""
+    words["blocked"] = blocked_rights(blocked)
     words["older_boxes"] = _OLDER_BOXES if older_boxes else ""
     templates = files("edgegpu_cloud") / "brokerfiles"
     return {name: Template((templates / name).read_text()).substitute(words) for name in TEMPLATES}
+
+
+def blocked_rights(devices: Sequence[str]) -> str:
+    """Return the lines of the access list by which blocked boxes may neither write nor read."""
+    return "".join(f"# Blocked.\nuser {device}\ntopic deny edgegpu/#\n" for device in devices)
 
 
 def guard_source() -> str:

@@ -1,7 +1,7 @@
 """The broker's files beside the controller, rendered with the paths of this folder."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +15,9 @@ from edgegpu_cloud.ownership import Json, account, owner
 _DATA, _KEY = "data", "broker.key"
 
 
-def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path, older_boxes: bool = False) -> None:
+def write_broker(
+    layout: CloudLayout, config: CloudConfig, *, into: Path, older_boxes: bool = False, blocked: Sequence[str] = ()
+) -> None:
     """Write the broker's configuration for the files of a controller; the broker runs as the owner of that folder.
 
     Args:
@@ -23,6 +25,7 @@ def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path, older_
         config: ports.
         into: the folder that is written to; `layout.broker` in the end.
         older_boxes: whether boxes may send results under topics that end with a command's id.
+        blocked: device ids of boxes that may nothing.
 
     Raises:
         CloudError: it cannot be written.
@@ -37,11 +40,17 @@ def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path, older_
         key=layout.key("broker"),
     )
     user = account(owner(layout.folder))
-    _write(_rendered(paths, config, user=user, older_boxes=older_boxes), into=into)
+    _write(_rendered(paths, config, user=user, older_boxes=older_boxes, blocked=blocked), into=into)
 
 
 def broker_elsewhere(
-    layout: CloudLayout, config: CloudConfig, *, place: Path, user: str, older_boxes: bool = False
+    layout: CloudLayout,
+    config: CloudConfig,
+    *,
+    place: Path,
+    user: str,
+    older_boxes: bool = False,
+    blocked: Sequence[str] = (),
 ) -> Json:
     """Return all files for a broker that cannot read this controller's folder; `write_broker_elsewhere` writes them.
 
@@ -51,6 +60,7 @@ def broker_elsewhere(
         place: where the files will be when the broker reads them.
         user: the user that the broker becomes; empty: the owner of this controller's folder.
         older_boxes: whether boxes may send results under topics that end with a command's id.
+        blocked: device ids of boxes that may nothing.
 
     Raises:
         CloudError: a file cannot be read.
@@ -64,7 +74,9 @@ def broker_elsewhere(
         cert=place / "broker.crt",
         key=place / _KEY,
     )
-    files = _rendered(paths, config, user=user or account(owner(layout.folder)), older_boxes=older_boxes)
+    files = _rendered(
+        paths, config, user=user or account(owner(layout.folder)), older_boxes=older_boxes, blocked=blocked
+    )
     files[paths.boxes_ca.name] = read_file(layout.ca_cert("boxes"))
     files[paths.controllers_ca.name] = read_file(layout.ca_cert("controllers"))
     files[paths.crl.name] = read_file(layout.crl)
@@ -93,9 +105,12 @@ def _check_ours(folder: Path, names: set[str]) -> None:
         raise CloudError(text, remedy="name a folder that is empty, or that this command has written")
 
 
-def _rendered(paths: BrokerPaths, config: CloudConfig, *, user: str, older_boxes: bool) -> dict[str, str]:
+def _rendered(
+    paths: BrokerPaths, config: CloudConfig, *, user: str, older_boxes: bool, blocked: Sequence[str]
+) -> dict[str, str]:
     listeners = Listeners(boxes=config.broker.port, controllers=config.broker.controller_port)
-    return render(listeners, paths, user=user, older_boxes=older_boxes, guard=config.broker.guard)
+    guard = config.broker.guard
+    return render(listeners, paths, user=user, older_boxes=older_boxes, guard=guard, blocked=blocked)
 
 
 def _write(files: Mapping[str, str], *, into: Path) -> None:

@@ -14,9 +14,10 @@ T = TypeVar("T")
 
 SELECTED = """\
 -l SELECTOR in the place of BOX: all boxes with these labels (`edgegpu-cloud label`), without those that are revoked,
-set aside or uninstalled. That is one operation (`edgegpu-cloud operations`): the controller stores it for 500 boxes at
-a time, and goes on whatever becomes of this command. Its outcome on each box is printed, with --wait its progress too.
-Exit status: 1 where one box has refused it or failed, with --wait 3 where one has not ended it in time, else 0.
+set aside, blocked or uninstalled. That is one operation (`edgegpu-cloud operations`): the controller stores it for 500
+boxes at a time, and goes on whatever becomes of this command. Its outcome on each box is printed, with --wait its
+progress too. Exit status: 1 where one box has refused it or failed, with --wait 3 where one has not ended it in time,
+else 0.
 --json prints what `operations show --json` prints, of all boxes."""
 
 

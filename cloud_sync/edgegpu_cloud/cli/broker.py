@@ -9,7 +9,9 @@ import typer
 
 from edgegpu_cloud.broker.config import guard_source
 from edgegpu_cloud.broker.folder import broker_elsewhere, write_broker, write_broker_elsewhere
+from edgegpu_cloud.broker.guard import load_problem, mosquitto_here
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, opened, reporting
+from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.ownership import outside
 
 _NAMED = 5
@@ -76,19 +78,48 @@ def broker(
         outside(folder, write=lambda files: write_broker_elsewhere(target, files)) as caller,
         opened(folder) as cloud,
     ):
+        guard_text = ""
+        if out is None:
+            _check_guard(cloud.config.broker.guard)
         with cloud.store.read() as tx:
             older = tx.conditions.without_one_result_topic()
+            blocked = tx.boxes.blocked()
         if out is None:
-            write_broker(cloud.layout, cloud.config, into=target, older_boxes=bool(older))
+            write_broker(cloud.layout, cloud.config, into=target, older_boxes=bool(older), blocked=blocked)
         else:
+            guard_text = _elsewhere_text(cloud.config.broker.guard)
             files = broker_elsewhere(
-                cloud.layout, cloud.config, place=place or target, user=user, older_boxes=bool(older)
+                cloud.layout,
+                cloud.config,
+                place=place or target,
+                user=user,
+                older_boxes=bool(older),
+                blocked=blocked,
             )
             caller.do("write", files)
         configuration = (place or target) / "mosquitto.conf"
         start = f"mosquitto -c {configuration}"
-        text = f"wrote {target}; start the broker with: {start}{_older_text(older)}"
+        text = f"wrote {target}; start the broker with: {start}{guard_text}{_older_text(older)}"
         answer({"folder": str(target), "start": start, "older_boxes": older}, text, as_json=json)
+
+
+def _check_guard(guard: str) -> None:
+    """Refuse a guard that this machine's mosquitto cannot load: it would not start with it.
+
+    Raises:
+        CloudError: saying why.
+    """
+    mosquitto = mosquitto_here()
+    if not guard or mosquitto is None:
+        return
+    if problem := load_problem(Path(guard), mosquitto):
+        text = f"cannot use broker.guard: mosquitto would not start with it: {problem}"
+        raise CloudError(text, remedy="compile it anew (docs/broker.md), or take broker.guard out of controller.yaml")
+
+
+def _elsewhere_text(guard: str) -> str:
+    """Return what is to be done with the guard of a broker elsewhere; empty where it has none."""
+    return f"\ncompile {guard} anew there first: `edgegpu-cloud broker --help`" if guard else ""
 
 
 def _older_text(names: Sequence[str]) -> str:

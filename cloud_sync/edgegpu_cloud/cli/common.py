@@ -275,6 +275,8 @@ def print_connection_problem(cloud: Cloud, of: BoxView | None = None) -> None:
         say(f"edgegpu-cloud: {found}")
     if of is not None and of.state is BoxState.SET_ASIDE:
         say(f"edgegpu-cloud: {of.name} is SET_ASIDE and ignored: `edgegpu-cloud boxes forget {of.name}`, enrol it anew")
+    elif of is not None and of.state is BoxState.BLOCKED:
+        say(f"edgegpu-cloud: {of.name} is BLOCKED and ignored: look at it, `edgegpu-cloud boxes unblock {of.name}`")
     elif of is not None and of.restored:
         say(f"edgegpu-cloud: {of.name} is RESTORED, nothing is sent to it: `edgegpu-cloud confirm {of.name}` first")
 

@@ -10,6 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from edgegpu_cloud.broker.folder import write_broker
+from edgegpu_cloud.broker.guard import guard_place, load_problem, mosquitto_here
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     FolderOption,
@@ -22,6 +23,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.cli.keys import check_public
 from edgegpu_cloud.enrolment.bootstrap import found
 from edgegpu_cloud.enrolment.key_files import file_sha256, read_file
+from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.access import Access
 from edgegpu_cloud.http.urls import console_url, link_url
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, store_url
@@ -61,8 +63,8 @@ Examples:
   edgegpu-cloud init --name cloud.example.com --root 43-CHARACTERS   # the root key is kept offline from the start
 
 \b
---json prints {"folder", "url", "console", "admin_link", "broker", "ca_sha256", "root", "root_key": PATH or "",
-"next": [TEXT]}
+--json prints {"folder", "url", "console", "admin_link", "broker", "guard": PATH or "", "ca_sha256", "root",
+"root_key": PATH or "", "next": [TEXT]}
 """
 
 NameOption = Annotated[
@@ -114,6 +116,14 @@ PasswordFileOption = Annotated[
 RootOption = Annotated[
     str, typer.Option("--root", metavar="PUBLIC", help="The public half of a root key that `keys make-root` made.")
 ]
+GuardOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--guard/--no-guard",
+        help="Hold rooted boxes off the broker by mosquitto's plugin, compiled before  [default: where it is there]",
+        show_default=False,
+    ),
+]
 
 
 def init(  # noqa: PLR0913  (one for each option)
@@ -130,6 +140,7 @@ def init(  # noqa: PLR0913  (one for each option)
     database: DatabaseOption = "",
     database_password_file: PasswordFileOption = None,
     root: RootOption = "",
+    guard: GuardOption = None,
     json: JsonOption = False,
 ) -> None:
     """Make a controller in an empty folder."""
@@ -146,6 +157,8 @@ def init(  # noqa: PLR0913  (one for each option)
         config = _config(name, broker, ports, web if console else None, {"url": database, "password_file": file})
         if root:
             check_public(root, option="--root")
+        chosen = _guard(guard, is_here=config.broker.host in config.names)
+        config = config.model_copy(update={"broker": config.broker.model_copy(update={"guard": chosen.path})})
         found(
             layout,
             config,
@@ -153,7 +166,39 @@ def init(  # noqa: PLR0913  (one for each option)
             now_s=time.time(),
             more=lambda new, first: _more(new, config, first, place=layout),
         )
-        _tell(layout, config, _admin_link(layout, config, by), as_json=json)
+        _tell(layout, config, _admin_link(layout, config, by), chosen.why_none, as_json=json)
+
+
+@dataclass(frozen=True, slots=True)
+class _GuardChoice:
+    """The guard that the broker is to load; `path` is empty where there is none, and `why_none` says why."""
+
+    path: str
+    why_none: str
+
+
+def _guard(wanted: bool | None, *, is_here: bool) -> _GuardChoice:  # noqa: FBT001  (an option)
+    """Choose the guard that was compiled beside this program, if this machine's mosquitto can load it.
+
+    Raises:
+        CloudError: it is wanted by name, and cannot be had.
+    """
+    if wanted is False:
+        return _GuardChoice("", "--no-guard")
+    place, mosquitto = guard_place(), mosquitto_here()
+    if not is_here:
+        why = "the broker is on another machine"
+    elif not place.exists():
+        why = f"{place} is not there"
+    elif mosquitto is None:
+        why = "mosquitto is not on this machine"
+    elif problem := load_problem(place, mosquitto):
+        why = f"mosquitto cannot load it: {problem}"
+    else:
+        return _GuardChoice(str(place), "")
+    if wanted:
+        raise CloudError(f"cannot set up the guard: {why}", remedy="docs/broker.md says how it is compiled; --no-guard")
+    return _GuardChoice("", why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +291,7 @@ def next_steps(layout: CloudLayout) -> list[str]:
     ]
 
 
-def _tell(layout: CloudLayout, config: CloudConfig, admin_link: str, *, as_json: bool) -> None:
+def _tell(layout: CloudLayout, config: CloudConfig, admin_link: str, why_no_guard: str, *, as_json: bool) -> None:
     steps = next_steps(layout)
     answer = {
         "folder": str(layout.folder),
@@ -254,6 +299,7 @@ def _tell(layout: CloudLayout, config: CloudConfig, admin_link: str, *, as_json:
         "console": console_url(config, config.console) if config.console else "",
         "admin_link": admin_link,
         "broker": f"{config.broker.host}:{config.broker.port}",
+        "guard": config.broker.guard,
         "ca_sha256": file_sha256(read_file(layout.ca_cert("servers"))),
         "root": read_file(layout.root_public).strip(),
         "root_key": str(layout.root_key) if layout.root_key.exists() else "",
@@ -268,6 +314,8 @@ def _tell(layout: CloudLayout, config: CloudConfig, admin_link: str, *, as_json:
     if admin_link:
         typer.echo(f"  first admin      {admin_link}  (once, within {int(FIRST_ADMIN_S / 3_600)} hours)")
     typer.echo(f"  boxes connect to {answer['broker']}, controllers to its port {config.broker.controller_port}")
+    without = f"none ({why_no_guard}): one rooted box can stop the broker, docs/broker.md"
+    typer.echo(f"  broker's guard   {config.broker.guard or without}")
     typer.echo(f"  root key         {answer['root_key'] or 'kept elsewhere'}  (public: {answer['root']})")
     typer.echo("next:")
     for number, step in enumerate(steps, 1):

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 from edgegpu_base.cli.helptext import command_line, put, version_option
 from edgegpu_base.cli.output import with_output
 from edgegpu_cloud.cli import alerts, audit, broker, controllers, init, keys, people, serve
-from edgegpu_cloud.cli.boxes import apps, boxes, cluster, enrol, evidence, revoke, tokens
+from edgegpu_cloud.cli.boxes import apps, block, boxes, cluster, enrol, evidence, revoke, tokens
 from edgegpu_cloud.cli.common import SERVER
 from edgegpu_cloud.cli.database import backup, migrate, restore
 from edgegpu_cloud.cli.requests import commands, following, limits, operations, rollouts, sharing
@@ -65,6 +65,8 @@ def _options(*, version: Annotated[bool, version_option("edgegpu-cloud")] = Fals
 _boxes = typer.Typer(rich_markup_mode=None)
 _boxes.callback(invoke_without_command=True)(with_output(boxes.boxes))
 put(_boxes, "forget", revoke.forget, revoke.FORGET_HELP, "Drop all that is known of a box.")
+put(_boxes, "block", block.block, block.BLOCK_HELP, "Refuse a box until it is unblocked.")
+put(_boxes, "unblock", block.unblock, block.UNBLOCK_HELP, "Let a blocked box go on.")
 put(_boxes, "cluster", cluster.cluster, cluster.HELP, "Say whether the cluster counts that a box reports.")
 put(app, "init", init.init, init.HELP, "Make a controller in an empty folder.")
 put(app, "serve", serve.serve, serve.HELP, "Run the controller.")
@@ -73,7 +75,7 @@ put(app, "tokens", tokens.tokens, tokens.HELP, "List the tokens, or take one bac
 put(app, "pending", enrol.pending, enrol.PENDING_HELP, "Boxes that wait for a yes.")
 put(app, "approve", enrol.approve, enrol.APPROVE_HELP, "Take in a box that waits.")
 put(app, "refuse", enrol.refuse, enrol.REFUSE_HELP, "Refuse a box that waits.")
-app.add_typer(_boxes, name="boxes", help=boxes.BOXES_HELP, short_help="List the boxes, forget one, judge its cluster.")
+app.add_typer(_boxes, name="boxes", help=boxes.BOXES_HELP, short_help="List the boxes; forget, block, judge one.")
 put(app, "box", boxes.box, boxes.BOX_HELP, "Show one box.")
 put(app, "apps", apps.apps, apps.HELP, "Apps by the values of their limits.")
 put(app, "evidence", evidence.evidence, evidence.HELP, "What a box's containers see of their cards.")

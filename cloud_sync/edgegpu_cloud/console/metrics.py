@@ -139,7 +139,9 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def _boxes(found: FleetNumbers) -> Metric:
-    boxes = GaugeMetricFamily("edgegpu_boxes", "Boxes by state; `ignored`: revoked or set aside.", labels=["state"])
+    boxes = GaugeMetricFamily(
+        "edgegpu_boxes", "Boxes by state; `ignored`: revoked, set aside or blocked.", labels=["state"]
+    )
     states = {"online": found.boxes.connected, "offline": found.boxes.offline, "ignored": found.boxes.ignored}
     for state, number in states.items():
         boxes.add_metric([state], number)

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from typing import assert_never
 
 from edgegpu_cloud.controller import broker_drops
+from edgegpu_cloud.controller.broker_drops import FloodBrake
 from edgegpu_cloud.controller.failures import FailureTable
 from edgegpu_cloud.controller.ingest import Ingest
 from edgegpu_cloud.controller.keys import SigningKey
 from edgegpu_cloud.controller.leases import LeaseChange, PartitionLeases, boottime, numbers_of
 from edgegpu_cloud.controller.outgoing import OutgoingMessage
-from edgegpu_cloud.controller.subscriptions import LinkSender, Subscriptions
+from edgegpu_cloud.controller.subscriptions import LinkSender, Subscriptions, parts
 from edgegpu_cloud.controller.unit_of_work import RECENT_S, BirthTimes, UnitOfWork
 from edgegpu_cloud.layout import RetentionConfig
 from edgegpu_cloud.phrases import Verbatim, phrase
@@ -62,7 +63,7 @@ class Controller:
     connection.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (what it is made of)
         self,
         store: ControllerStore,
         sender: LinkSender,
@@ -71,6 +72,7 @@ class Controller:
         inbox: queue.SimpleQueue[LinkEvent | None],
         leases: PartitionLeases | None = None,
         retention: RetentionConfig = RetentionConfig(),  # noqa: B008  (frozen)
+        brake: FloodBrake | None = None,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = boottime,
     ) -> None:
@@ -83,6 +85,7 @@ class Controller:
             inbox: the queue of the link's events.
             leases: of the partitions of boxes that this controller works for; None: of all, and nobody else runs.
             retention: how long the store keeps what has ended.
+            brake: blocks boxes that flood.
             clock: seconds since 1970.
             steady: seconds of a clock that nobody sets.
         """
@@ -95,7 +98,7 @@ class Controller:
         self.outgoing: deque[tuple[OutgoingMessage, Signer]] = deque()
         """The queued messages and their signers: the message that announces a key goes before those signed with it."""
         self._births, self._failures = BirthTimes(), FailureTable()
-        self.ingest, self._notices = Ingest(store), broker_drops.BrokerNotices()
+        self.ingest, self._notices = Ingest(store), broker_drops.BrokerNotices(brake or FloodBrake(store, clock=clock))
         self._seen_changes = self._seen_touched = 0
         self._arrived = list[MessageArrived]()  # not stored yet, and so not acknowledged
         self._unasked, self._unkeyed = set[DeviceId](), list[DeviceId]()
@@ -286,8 +289,8 @@ class Controller:
 
     def _of_broker(self, event: MessageArrived) -> None:
         self._sender.ack(event)
-        alarm = self._notices.alarm(event)
-        if alarm is not None and self.leases.leads:
+        alarm = self._notices.alarm(event, at_s=self._steady()) if self.leases.leads else None
+        if alarm is not None:  # another controller hears the same
             seen = self._notices.take_back()
             with tried_next_turn("raise an alarm of the broker"), self._surrender_lost():
                 with self.leases.write([LEADER]) as tx:
@@ -297,6 +300,7 @@ class Controller:
     def _connected(self) -> None:
         _LOG.info("connected: asking every box how it stands")
         self._up = self._work_due = True
+        self._notices.brake.forget_told()
         self.outgoing.clear()
         self._unasked.clear()
         self._subscriptions.clear()
@@ -306,7 +310,7 @@ class Controller:
 
     def _ask(self, devices: Sequence[DeviceId]) -> None:
         """Ask boxes how they stand; repeat the receipts of results that came lately."""
-        for part in _parts(devices):
+        for part in parts(devices):
             with self._store.read() as tx:
                 recent = tx.commands.ended_since(self._clock() - RECENT_S, part)
 
@@ -404,6 +408,7 @@ class Controller:
         self._tidy()
         if not self._up:
             return
+        self._notices.brake.tell(self._sender, leads=self.leases.leads)
         self._ask([self._unasked.pop() for _ in range(len(self._unasked))])
         self._changes()
         over = self._failures.over(self._steady())
@@ -449,7 +454,7 @@ class Controller:
     def _replace_keys(self, chain: tuple[KeySetLink, ...], devices: Sequence[DeviceId]) -> None:
         """Send every box the new key set, then sign with the key that is in effect with it."""
         self._keys.chain = chain
-        late = [self._each("send the new key set", part, UnitOfWork.send_keys) for part in _parts(devices)]
+        late = [self._each("send the new key set", part, UnitOfWork.send_keys) for part in parts(devices)]
         self._unkeyed = [device for part in late for device in part]
         if not self._unkeyed:
             self._keys.refresh()
@@ -474,6 +479,7 @@ class Controller:
                 _LOG.warning("refused in the last minute: %s", told)
             if floods := self.ingest.floods():
                 self._each("raise the alarm of a flood", [*floods], lambda unit, some: unit.flood_alarms(floods, some))
+                self._notices.brake.on_arrived(floods, self._steady())
 
     def _tidy(self) -> None:
         held = self.leases.held
@@ -491,8 +497,3 @@ class Controller:
             more = tx.tidy(self._retention, now_s=self._clock(), held=held)
             self.leases.tidy(tx)
         return more
-
-
-def _parts(devices: Sequence[DeviceId]) -> Iterator[Sequence[DeviceId]]:
-    for at in range(0, len(devices), MOST_AT_ONCE):
-        yield devices[at : at + MOST_AT_ONCE]

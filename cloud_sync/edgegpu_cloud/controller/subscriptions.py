@@ -53,7 +53,7 @@ class Subscriptions:
         """Subscribe to boxes; return those that are heard already, `granted` returns the others."""
         if not self._shared:
             return list(devices)
-        for part in _parts([device for device in devices if device not in self._devices]):
+        for part in parts([device for device in devices if device not in self._devices]):
             token = self._sender.subscribe([uplink_filter(device) for device in part])
             if token is not None:
                 self._waiting[token] = part
@@ -72,7 +72,7 @@ class Subscriptions:
         """Give up boxes."""
         known = self._devices.intersection(devices)
         self._devices -= known
-        for part in _parts(sorted(known)):
+        for part in parts(sorted(known)):
             self._sender.unsubscribe([uplink_filter(device) for device in part])
 
     def __iter__(self) -> Iterator[DeviceId]:
@@ -80,6 +80,7 @@ class Subscriptions:
         return iter(self._devices)
 
 
-def _parts(devices: Sequence[DeviceId]) -> Iterator[tuple[DeviceId, ...]]:
+def parts(devices: Sequence[DeviceId]) -> Iterator[tuple[DeviceId, ...]]:
+    """Yield boxes in parts of `MOST_FILTERS`, which are as many as one transaction works on."""
     for at in range(0, len(devices), MOST_FILTERS):
         yield tuple(devices[at : at + MOST_FILTERS])

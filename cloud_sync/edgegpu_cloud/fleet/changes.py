@@ -182,6 +182,25 @@ def decide_cluster(tx: Transaction, box: BoxRecord, who: Author, *, accept: bool
     touch(tx, box)
 
 
+def confirm_box(tx: Transaction, box: BoxRecord, who: Author) -> None:
+    """Resume a box that was found ahead of this store: its desired document here gets a new revision.
+
+    Raises:
+        CloudError: it is not RESTORED.
+    """
+    if not box.sequence.restored:
+        text = phrase("cannot confirm %(box)s: it is not RESTORED", box=box.name)
+        raise CloudError(text, remedy=phrase("nothing needs to be done"))
+    confirmed = replace(box, sequence=box.sequence.confirmed())
+    held, change = tx.boxes.spec(box.device, box.spec_rev), tx.notes.changed()
+    if held is not None:
+        confirmed = give_revision(tx, confirmed, held.spec, who, change=change)
+    tx.commands.wake([box.device])
+    before, after = ({"restored": one.restored, "rev": one.rev} for one in (box.sequence, confirmed.sequence))
+    audit(tx, who, AuditKind.BOX_CONFIRMED, difference(before, after), device=box.device)
+    touch(tx, confirmed, change=change)
+
+
 def revoke_box(tx: Transaction, box: BoxRecord, who: Author) -> None:
     """Ignore a box from now on; its open commands end UNKNOWN, REVOKED.
 
@@ -197,6 +216,36 @@ def revoke_box(tx: Transaction, box: BoxRecord, who: Author) -> None:
     change = AuditedChange({"state": box.state.value}, {"state": BoxState.REVOKED.value})
     audit(tx, who, AuditKind.BOX_REVOKED, change, device=box.device)
     touch(tx, replace(box, state=BoxState.REVOKED, online=False, look_at_s=None))
+
+
+def block_box(tx: Transaction, box: BoxRecord, who: Author, *, why: str = "") -> None:
+    """Refuse a box from now on, until it is unblocked; its open commands wait, and its certificate stays.
+
+    Raises:
+        CloudError: it is revoked, set aside or blocked already.
+    """
+    if box.state is not BoxState.ENROLLED:
+        text = phrase("cannot block %(box)s: nothing it says counts, it is %(state)s", box=box.name, state=box.state)
+        raise CloudError(text, remedy=phrase("nothing needs to be done"))
+    tx.commands.park([box.device])
+    change = AuditedChange({"state": box.state.value}, {"state": BoxState.BLOCKED.value})
+    audit(tx, who, AuditKind.BOX_BLOCKED, change, device=box.device, detail={"why": why} if why else None)
+    touch(tx, replace(box, state=BoxState.BLOCKED, online=False, look_at_s=None))
+
+
+def unblock_box(tx: Transaction, box: BoxRecord, who: Author) -> None:
+    """Let a blocked box go on as before; its open commands go on too.
+
+    Raises:
+        CloudError: it is not blocked.
+    """
+    if box.state is not BoxState.BLOCKED:
+        text = phrase("cannot unblock %(box)s: it is not blocked", box=box.name)
+        raise CloudError(text, remedy=phrase("nothing needs to be done"))
+    tx.commands.wake([box.device])
+    change = AuditedChange({"state": box.state.value}, {"state": BoxState.ENROLLED.value})
+    audit(tx, who, AuditKind.BOX_UNBLOCKED, change, device=box.device)
+    touch(tx, replace(box, state=BoxState.ENROLLED))
 
 
 def forget_box(tx: Transaction, box: BoxRecord, who: Author) -> None:
@@ -265,7 +314,7 @@ def edited(box: BoxRecord, before: Spec, edit: Callable[[Spec], Spec]) -> Spec |
 
 
 def check_enrolled(box: BoxRecord) -> None:
-    """Refuse a request to a box that is revoked or set aside.
+    """Refuse a request to a box that is revoked, set aside or blocked.
 
     Raises:
         CloudError: it is.
@@ -275,6 +324,9 @@ def check_enrolled(box: BoxRecord) -> None:
             "look at `edgegpu-cloud alarms`; `edgegpu-cloud boxes forget %(box)s`, then enrol it anew", box=box.name
         )
         raise CloudError(phrase("cannot send anything to %(box)s: it is set aside", box=box.name), remedy=remedy)
+    if box.state is BoxState.BLOCKED:
+        remedy = phrase("look at it, then `edgegpu-cloud boxes unblock %(box)s`", box=box.name)
+        raise CloudError(phrase("cannot send anything to %(box)s: it is blocked", box=box.name), remedy=remedy)
     if box.state is BoxState.REVOKED:
         remedy = phrase("enrol it anew: `edgegpu-cloud enrol`")
         raise CloudError(phrase("cannot send anything to %(box)s: it is revoked", box=box.name), remedy=remedy)

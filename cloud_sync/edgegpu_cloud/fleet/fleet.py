@@ -5,17 +5,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
+from edgegpu_cloud.errors import ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import ALL_BOXES, Access, Permission
-from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit, difference
+from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.audit.views import AuditView, audit_views
 from edgegpu_cloud.fleet.changes import (
     add_command,
+    block_box,
     check_enrolled,
+    confirm_box,
     decide_cluster,
     forget_box,
-    give_revision,
     held_spec,
     label_box,
     rename_box,
@@ -23,6 +24,7 @@ from edgegpu_cloud.fleet.changes import (
     see_alarm,
     set_spec,
     touch,
+    unblock_box,
 )
 from edgegpu_cloud.fleet.details import box_details
 from edgegpu_cloud.fleet.following import follow
@@ -188,9 +190,7 @@ class Fleet:
             return box_details(tx, [self._find(tx, name_or_id)], now_s=self._clock())[0]
 
     def revoke(self, device: str) -> None:
-        """Ignore a box from now on: its messages do not count, nothing is signed for it, its certificates are revoked.
-
-        Its open commands end UNKNOWN, REVOKED.
+        """Ignore a box, revoke its certificates, end its open commands UNKNOWN, REVOKED.
 
         Raises:
             CloudError: it is set aside, and would come back with numbers that cannot be followed.
@@ -211,6 +211,16 @@ class Fleet:
             who, box = self._author(Permission.REMOVE), self._find(tx, device)
             forget_box(tx, box, who)
 
+    def set_blocked(self, device: str, *, blocked: bool) -> None:
+        """Refuse a box until it is unblocked, or unblock it: it goes on as the same box.
+
+        Raises:
+            CloudError: it is so already, or revoked, or set aside.
+        """
+        with self._store.write() as tx:
+            who, box = self._author(Permission.CHANGE), self._find(tx, device)
+            (block_box if blocked else unblock_box)(tx, box, who)
+
     def is_forgotten(self, device: str) -> bool:
         """Whether a box of this id was enrolled once and is forgotten: it is in no scope but that of all boxes."""
         if not self._access.may(Permission.SETTINGS):
@@ -227,17 +237,7 @@ class Fleet:
         """
         with self._store.write() as tx:
             who, box = self._author(Permission.CHANGE), self._find(tx, device)
-            if not box.sequence.restored:
-                text = phrase("cannot confirm %(box)s: it is not RESTORED", box=box.name)
-                raise CloudError(text, remedy=phrase("nothing needs to be done"))
-            confirmed = replace(box, sequence=box.sequence.confirmed())
-            held, change = tx.boxes.spec(box.device, box.spec_rev), tx.notes.changed()
-            if held is not None:
-                confirmed = give_revision(tx, confirmed, held.spec, who, change=change)
-            tx.commands.wake([box.device])
-            before, after = ({"restored": one.restored, "rev": one.rev} for one in (box.sequence, confirmed.sequence))
-            audit(tx, who, AuditKind.BOX_CONFIRMED, difference(before, after), device=box.device)
-            touch(tx, confirmed, change=change)
+            confirm_box(tx, box, who)
 
     def set_cluster(self, device: str, *, accept: bool) -> None:
         """Let the cluster count that a box reports, or let none count; raises as `decide_cluster`."""

@@ -1,4 +1,4 @@
-"""The folder that boxes are installed from, as `make bundle` makes it: install.sh, the archives, their checksums."""
+"""The folder that boxes are installed from, as `make bundle` makes it: install.sh, archives, what is in them, sums."""
 
 import hashlib
 import re
@@ -9,7 +9,8 @@ from pathlib import Path
 from edgegpu_cloud.errors import CloudError
 
 INSTALLER, SUMS = "install.sh", "SHA256SUMS"
-_ARCHIVE = re.compile(r"edgegpu-[0-9][A-Za-z0-9.+_-]{0,64}-linux-[a-z0-9_]{1,16}\.tar\.(xz|gz)(\.sig)?")
+_BUNDLE_FILE = re.compile(r"edgegpu-[0-9][A-Za-z0-9.+_-]{0,64}-linux-[a-z0-9_]{1,16}\.(tar\.(xz|gz)(\.sig)?|cdx\.json)")
+_SIGNED = (".tar.xz", ".tar.gz")
 _SCRIPTS = frozenset({INSTALLER, "uninstall.sh", SUMS})
 _KEYS = re.compile(rb"^RELEASE_KEYS='[A-Za-z0-9_-]", re.MULTILINE)
 _PLACEHOLDER = "@EDGEGPU_URL@"
@@ -25,8 +26,8 @@ class BundleFolder:
     url: str
 
     def file(self, name: str) -> Path | None:
-        """Return the archive, signature or script of this name; None for a file that is not part of a bundle."""
-        if name not in _SCRIPTS and _ARCHIVE.fullmatch(name) is None:
+        """Return the archive, signature, bill or script of this name; None for a file that is not part of a bundle."""
+        if name not in _SCRIPTS and _BUNDLE_FILE.fullmatch(name) is None:
             return None
         path = self.folder / name
         return path if path.is_file() and not path.is_symlink() else None
@@ -75,7 +76,7 @@ class BundleFolder:
                 yield f"{self.folder / name} is missing: make the bundle anew"
             elif self._sum(file) != wanted:
                 yield f"{file} is not what SHA256SUMS says: make the bundle anew"
-            elif is_signed and _ARCHIVE.fullmatch(name) and self.file(f"{name}.sig") is None:
+            elif is_signed and name.endswith(_SIGNED) and self.file(f"{name}.sig") is None:
                 yield f"{file}.sig is missing: boxes refuse the bundle; sign it with the release key (tools/release.py)"
 
     @staticmethod

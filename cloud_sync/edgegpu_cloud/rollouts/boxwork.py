@@ -74,7 +74,7 @@ from edgegpu_sync.topics import TopicKind
 
 _KINDS = (TopicKind.STATUS, TopicKind.HEALTH, TopicKind.REPORTED, TopicKind.INVENTORY, TopicKind.ALLOC)
 _DocumentChange = LimitsPatch | SharingSettings
-GONE = phrase("the box was revoked, set aside or forgotten")
+GONE = phrase("the box was revoked, set aside, blocked or forgotten")
 """The message of a box of which nothing can be asked any more."""
 
 

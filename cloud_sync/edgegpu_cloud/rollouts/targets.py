@@ -146,8 +146,8 @@ def _notes(counts: PlanCounts, *, found: int, all_of_them: int, once: bool) -> l
     if left := all_of_them - found:
         notes.append(
             phrase_n(
-                "%(num)d box revoked, set aside or uninstalled: left out",
-                "%(num)d boxes revoked, set aside or uninstalled: left out",
+                "%(num)d box revoked, set aside, blocked or uninstalled: left out",
+                "%(num)d boxes revoked, set aside, blocked or uninstalled: left out",
                 left,
             )
         )
@@ -185,7 +185,7 @@ def _query(tx: Transaction, wanted: BoxSelection, scope: BoxSelector, *, now_s: 
 def _none(all_of_them: int, wanted: BoxSelection) -> NoReturn:
     if all_of_them:
         text = phrase(
-            "cannot start a rollout: %(boxes)s, all revoked, set aside or uninstalled",
+            "cannot start a rollout: %(boxes)s, all revoked, set aside, blocked or uninstalled",
             boxes=phrase_n("%(num)d box", "%(num)d boxes", all_of_them),
         )
         raise CloudError(text, remedy=phrase("`edgegpu-cloud boxes` shows their states"))

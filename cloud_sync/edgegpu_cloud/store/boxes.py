@@ -25,6 +25,9 @@ from edgegpu_sync.wire import Json
 
 _BOXES, _SPECS, _LATEST, _BIRTHS = table(BoxRow), table(SpecRow), table(LatestRow), table(BirthRow)
 
+MOST_BLOCKED = 3_500
+"""Blocked boxes that a broker is told: 17 bytes each, below mosquitto's `max_packet_size`."""
+
 KEPT_REVISIONS = 100
 """Desired documents of a box that are kept."""
 
@@ -121,6 +124,14 @@ class BoxTable:
         mine = (_BOXES.c.state == BoxState.ENROLLED.value) & self._of(held)
         query = select(_BOXES.c.device).where(mine).order_by(_BOXES.c.name)
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
+
+    def blocked(self, *, limit: int = MOST_BLOCKED) -> list[DeviceId]:
+        """Return the boxes that are blocked, by device id."""
+        query = select(_BOXES.c.device).where(_BOXES.c.state == BoxState.BLOCKED.value)
+        return [
+            DeviceId(device)
+            for device in self._connection.execute(query.order_by(_BOXES.c.device).limit(limit)).scalars()
+        ]
 
     def forget(self, device: DeviceId) -> None:
         """Drop a box with its documents, last messages and births; other rows that refer to it have to be gone."""

@@ -43,7 +43,10 @@ KEPT_EVENTS = 10_000
 MOST_ALARMS = 50
 """Alarms of one box that may be unseen at one time."""
 
-MANY_ALARMS, SET_ASIDE, FLOOD = "MANY_ALARMS", "SET_ASIDE", "broker.FLOOD"
+MANY_ALARMS, SET_ASIDE, FLOOD, BLOCKED = "MANY_ALARMS", "SET_ASIDE", "broker.FLOOD", "broker.BLOCKED"
+_ALWAYS = frozenset({SET_ASIDE, FLOOD, BLOCKED})
+"""Alarms that no number of others hides."""
+
 CHANGES = "changes"
 PART_OF = "part_of"
 """The name under which an entry of the audit has the change of many boxes that it belongs to."""
@@ -253,7 +256,7 @@ class NoteTable:
             return
         c = _ALARMS.c
         unseen = select(func.count()).where(c.device == device, c.seen_by == "")
-        if device and kind not in {SET_ASIDE, FLOOD} and self._connection.execute(unseen).scalar_one() >= MOST_ALARMS:
+        if device and kind not in _ALWAYS and self._connection.execute(unseen).scalar_one() >= MOST_ALARMS:
             kind = MANY_ALARMS
             text = phrase(
                 "more than %(most)s kinds of alarms wait to be seen, the last: %(last)s", most=MOST_ALARMS, last=text

@@ -56,11 +56,16 @@ class ControllerBeat:
 
 
 class BoxState(StrEnum):
-    """Whether a box's messages count. SET_ASIDE: its numbers cannot be followed; it comes back as another box."""
+    """Whether a box's messages count.
+
+    SET_ASIDE: its numbers cannot be followed; it comes back as another box. BLOCKED: it floods, or a person has blocked
+    it; it goes on as the same box when a person unblocks it.
+    """
 
     ENROLLED = "ENROLLED"
     REVOKED = "REVOKED"
     SET_ASIDE = "SET_ASIDE"
+    BLOCKED = "BLOCKED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from edgegpu_agent.actions.bundles import sha256_of
 from edgegpu_agent.actions.registry import acts
 from edgegpu_agent.ports import Action, ActionOutcome
 from edgegpu_installer.transaction.lock import locked
-from edgegpu_sync.ids import op_name
+from edgegpu_sync.ids import CommandId, op_name
 from edgegpu_sync.rules.ops import Evidence, UpgradeArgs
 from edgegpu_sync.states import CommandState
 
@@ -45,12 +45,12 @@ class World:
         path = archive or self.archive
         return self.vendor.args(f"{self.host.url}/{path.name}", sha256_of(path), **more)
 
-    def run(self, args: UpgradeArgs | None = None) -> ActionOutcome:
+    def run(self, args: UpgradeArgs | None = None, *, id_: CommandId = ID) -> ActionOutcome:
         args = args or self.args()
         act = self.act
-        token = act.token(ID, args)
-        found = act.act(ID, args, token)
-        verified = act.verify(ID, args, token) if found.state is CommandState.VERIFYING else found
+        token = act.token(id_, args)
+        found = act.act(id_, args, token)
+        verified = act.verify(id_, args, token) if found.state is CommandState.VERIFYING else found
         assert verified is not None
         return verified
 
@@ -166,6 +166,39 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(world: World) -> None:
     assert ranges[:2] == ["", ""]
     assert all(wanted.startswith("bytes=") for wanted in ranges[2:])
     assert len(ranges) == 4
+
+
+def test_what_a_download_goes_on_from_is_checked_with_the_rest(world: World) -> None:
+    """Something else lies in the place of its beginning."""
+    args = world.args()
+    folder = world.bench.layout.state / "upgrades"
+    folder.mkdir(parents=True)
+    (folder / f"{args.sha256}.part").write_bytes(b"x" * 1_000)
+    found = world.run(args)
+    assert [wanted for _, wanted in world.host.faults.asked] == ["bytes=1000-"]
+    assert (found.state, "its sha256 is" in found.text) == (CommandState.FAILED, True)
+    assert world.untouched()
+    assert list(folder.iterdir()) == []
+
+
+def test_the_release_key_changes_by_a_version_that_knows_both_keys(world: World) -> None:
+    """As docs/box/bundle.md has it: the old key signs what brings both, then the new one signs, and the old no more."""
+    new = Vendor()
+    steps = (
+        (new, "2.0.0", new.public, "BAD_SIGNATURE"),
+        (world.vendor, "2.0.0", f"{world.vendor.public}\n{new.public}\n", ""),
+        (new, "3.0.0", f"{new.public}\n", ""),
+        (world.vendor, "4.0.0", f"{world.vendor.public}\n", "BAD_SIGNATURE"),
+        (new, "4.0.0", f"{new.public}\n", ""),
+    )
+    for number, (signer, version, keys, refusal) in enumerate(steps):
+        place = world.folder / str(number)
+        place.mkdir()
+        archive = signer.bundle(place, version, keys=keys).rename(world.folder / f"{number}.tar.gz")
+        args = signer.args(f"{world.host.url}/{archive.name}", sha256_of(archive), version=version)
+        found = world.run(args, id_=CommandId(f"cmd-{number:08d}"))
+        assert (found.code, found.state is CommandState.SUCCEEDED) == (refusal, not refusal), found.text
+    assert world.link == "4.0.0"
 
 
 def test_a_host_that_has_it_not_is_asked_once(world: World) -> None:

@@ -82,6 +82,12 @@ TABLE: dict[AuditKind, Row] = {
     K.BOX_LABELS: Row(lambda s: s.fleet.label(HALL, {"site": "", "rack": "4"}), BOX["labels"], {"rack": "4"}),
     K.BOX_RENAMED: Row(lambda s: s.fleet.rename(HALL, "yard-1"), {"name": HALL}, {"name": "yard-1"}),
     K.BOX_REVOKED: Row(lambda s: s.fleet.revoke(HALL), {"state": "ENROLLED"}, {"state": "REVOKED"}),
+    K.BOX_BLOCKED: Row(lambda s: s.fleet.set_blocked(HALL, blocked=True), {"state": "ENROLLED"}, {"state": "BLOCKED"}),
+    K.BOX_UNBLOCKED: Row(
+        in_turn(lambda s: s.fleet.set_blocked(HALL, blocked=True), lambda s: s.fleet.set_blocked(HALL, blocked=False)),
+        {"state": "BLOCKED"},
+        {"state": "ENROLLED"},
+    ),
     K.BOX_SPEC: Row(
         in_turn(
             lambda s: s.fleet.set_settings(HALL, SharingSettings(policy="best-fit", unit_mib=512)),

@@ -29,7 +29,7 @@ _COMMAND = re.compile(r"(?:^|\s)edgegpu-cloud ([a-z].*)")
 def shown() -> Iterator[str]:
     for block in re.findall(r"```sh[^\n]*\n(.*?)```", TEXT, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():  # a line may go on in the next
-            found = _COMMAND.search(re.sub(r"\s[<>]\s\S+", "", line))
+            found = _COMMAND.search(re.sub(r"\s[<>]\s\S+|\s\|\s.*", "", line))
             if found and not line.startswith(("useradd", "systemctl")):
                 yield found[1]
     yield from re.findall(r"`edgegpu-cloud ([a-z][^`]*)`", TEXT)

@@ -84,6 +84,7 @@ CHANGES: dict[str, Callable[[Fleet, Target], object]] = {
     "install": lambda fleet, on: fleet.install(on.box),
     "uninstall": lambda fleet, on: fleet.uninstall(on.box),
     "confirm_restored": lambda fleet, on: fleet.confirm_restored(on.box),
+    "set_blocked": lambda fleet, on: fleet.set_blocked(on.box, blocked=True),
     "cancel": lambda fleet, on: fleet.cancel(on.command),
     "alarm_seen": lambda fleet, on: fleet.alarm_seen(1 if on.box == HALL else 2),
 }

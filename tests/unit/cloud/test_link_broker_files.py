@@ -52,10 +52,13 @@ def test_the_boxes_port_forces_the_client_id_and_knows_the_revoked() -> None:
     assert "use_username_as_clientid true" not in controllers
 
 
-def test_the_boxes_port_alone_has_the_guard_and_only_where_it_is_named() -> None:
+def test_both_ports_have_the_guard_and_only_where_it_is_named() -> None:
     config = lines(render(Listeners(), paths(), guard="/usr/local/lib/mosquitto_guard.so")["mosquitto.conf"])
     plugin = config.index("plugin /usr/local/lib/mosquitto_guard.so")
-    assert config.index("listener 8883") < plugin < config.index("listener 8884")
+    controllers = config.index("listener 8884")
+    assert config.index("listener 8883") < plugin < controllers
+    assert config[-2:] == ["plugin /usr/local/lib/mosquitto_guard.so", f"plugin_opt_blocked {HERE}/data/blocked"]
+    assert "plugin_opt_blocked" not in " ".join(config[:controllers])
     assert "plugin" not in render(Listeners(), paths())["mosquitto.conf"]
 
 
@@ -71,6 +74,7 @@ def test_rights_are_those_of_the_protocol() -> None:
         f"pattern read {PREFIX}/+/up/#",
         f"pattern write {heartbeat_topic('%c')}",
         "pattern read $SYS/broker/#",
+        "pattern write $CONTROL/edgegpu/v1",
     ]
 
 

@@ -48,7 +48,7 @@ List the boxes: whether they are there, what is free on them, and whether anythi
 
 \b
 STATE     online, offline, uninstalled (edgegpu was taken off it: `boxes forget`), RESTORED (see `confirm`), SET_ASIDE
-          (see `alarms`) or REVOKED
+          (see `alarms`), BLOCKED (it flooded: `boxes unblock`) or REVOKED
 SEEN      when it was heard last; one that was not heard for a quarter of an hour is offline
 FREE      units of memory that no pod holds, of those that are shared
 PROBLEMS  what the box refused or failed at: `box NAME` says what, why, and what to do

@@ -113,6 +113,13 @@ class RemoteFleet:
         """Let the cluster count that a box reports, or let none count."""
         self._client.send("POST", f"/boxes/{name_in_path(device)}/cluster", {"accept": accept})
 
+    def set_blocked(self, device: str, *, blocked: bool) -> None:
+        """Refuse a box until it is unblocked, or unblock it; who asks has confirmed it."""
+        if blocked:
+            self._end(device, "block")
+        else:
+            self._client.send("POST", f"/boxes/{name_in_path(device)}/unblock")
+
     def revoke(self, device: str) -> None:
         """Ignore a box from now on; who asks has confirmed it."""
         self._end(device, "revoke")

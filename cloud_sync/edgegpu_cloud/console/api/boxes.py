@@ -261,6 +261,23 @@ def _revoked(fleet: Fleet, box: str, body: ApiConfirmation) -> ApiBox:
     return box_body(fleet.box(device))
 
 
+@router.post("/boxes/{box}/block", response_model=ApiBox)
+def block(box: str, body: ApiConfirmation, _: ApiOperator, fleet: ApiFleet, once: Once) -> Response:
+    """Refuse a box until it is unblocked; the broker's guard refuses it too, and its open commands wait."""
+    return once(lambda: _blocked(fleet, _confirmed(fleet, box, body, "block"), blocked=True))
+
+
+@router.post("/boxes/{box}/unblock", response_model=ApiBox)
+def unblock(box: str, _: ApiOperator, fleet: ApiFleet, once: Once) -> Response:
+    """Let a blocked box go on as before."""
+    return once(lambda: _blocked(fleet, fleet.box(box).device, blocked=False))
+
+
+def _blocked(fleet: Fleet, device: str, *, blocked: bool) -> ApiBox:
+    fleet.set_blocked(device, blocked=blocked)
+    return box_body(fleet.box(device))
+
+
 @router.post("/boxes/{box}/forget", status_code=204)
 def forget(box: str, body: ApiConfirmation, _: ApiAdmin, fleet: ApiFleet, once: Once) -> Response:
     """Forget a box: all that is known of it is dropped but its alarms and the audit."""

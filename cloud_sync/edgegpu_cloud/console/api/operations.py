@@ -55,7 +55,8 @@ class ApiOperationTarget(ApiModel):
     labels: Annotated[str, Field(max_length=500, description="A selector over labels: site=hall,rack!=3.")] = ""
     all: bool = Field(default=False, description="Every box that you see.")
     askable: bool = Field(
-        default=False, description="Of `labels` or `all`, without boxes that are revoked, set aside or uninstalled."
+        default=False,
+        description="Of `labels` or `all`, without boxes that are revoked, set aside, blocked or uninstalled.",
     )
     one_of_each_cluster: bool = Field(
         default=False,

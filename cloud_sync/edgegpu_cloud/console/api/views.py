@@ -25,7 +25,7 @@ class ViewsQuery(ApiModel):
     cluster: Annotated[tuple[str, ...], Field(max_length=100, description="Of one of these clusters.")] = ()
     device: Annotated[tuple[str, ...], Field(max_length=MOST_ITEMS, description="With one of these ids.")] = ()
     names: Annotated[str, Field(max_length=253, description="Whose name or id begins so.")] = ""
-    state: Annotated[tuple[BoxState, ...], Field(max_length=3)] = ()
+    state: Annotated[tuple[BoxState, ...], Field(max_length=4)] = ()
     restored: bool = False
     limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 50
     cursor: Annotated[str, Field(max_length=1_000, description="From `next` of the part before.")] = ""

@@ -134,6 +134,8 @@ def kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
         AuditKind.BOX_LABELS: words("Labels changed"),
         AuditKind.BOX_RENAMED: words("Box renamed"),
         AuditKind.BOX_REVOKED: words("Box revoked"),
+        AuditKind.BOX_BLOCKED: words("Box blocked"),
+        AuditKind.BOX_UNBLOCKED: words("Box unblocked"),
         AuditKind.BOX_SPEC: words("Settings requested"),
         AuditKind.COMMAND: words("Command sent"),
         AuditKind.COMMAND_CANCELLED: words("Command cancelled"),

@@ -22,7 +22,7 @@ router = APIRouter()
 PAGE = 50
 """Boxes on one page."""
 
-_IGNORED = frozenset({BoxState.REVOKED, BoxState.SET_ASIDE})
+_IGNORED = frozenset({BoxState.REVOKED, BoxState.SET_ASIDE, BoxState.BLOCKED})
 _ENROLLED = frozenset({BoxState.ENROLLED})
 SHOWN: Mapping[str, BoxFilter] = {
     "all": BoxFilter(),

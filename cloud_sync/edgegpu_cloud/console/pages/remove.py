@@ -1,4 +1,4 @@
-"""The end of a box: revoke it, replace its hardware, forget it; each after its name was typed."""
+"""The end of a box: revoke it, replace its hardware, forget it, each after its name was typed; and its block."""
 
 from typing import Annotated
 
@@ -60,6 +60,20 @@ def revoke(
     except CloudError as error:
         return _page(request, device, fleet, pages, problem=error)
     return RedirectResponse(f"/boxes/{device}/remove", 303)
+
+
+@router.post("/block")
+def block(device: str, _: Operator, fleet: VisitorFleet) -> Response:
+    """Refuse a box until it is unblocked."""
+    fleet.set_blocked(device, blocked=True)
+    return RedirectResponse(f"/boxes/{device}", 303)
+
+
+@router.post("/unblock")
+def unblock(device: str, _: Operator, fleet: VisitorFleet) -> Response:
+    """Let a blocked box go on as before."""
+    fleet.set_blocked(device, blocked=False)
+    return RedirectResponse(f"/boxes/{device}", 303)
 
 
 @router.post("/forget")

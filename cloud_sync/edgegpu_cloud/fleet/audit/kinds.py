@@ -11,6 +11,7 @@ class AuditKind(StrEnum):
 
     ALARM_SEEN = "alarm.seen"
     ALERT_SILENCED = "alert.silenced"
+    BOX_BLOCKED = "box.blocked"
     BOX_CLUSTER = "box.cluster"
     BOX_CONFIRMED = "box.confirmed"
     BOX_ENROLLED = "box.enrolled"
@@ -19,6 +20,7 @@ class AuditKind(StrEnum):
     BOX_RENAMED = "box.renamed"
     BOX_REVOKED = "box.revoked"
     BOX_SPEC = "box.spec"
+    BOX_UNBLOCKED = "box.unblocked"
     COMMAND = "command"
     COMMAND_CANCELLED = "command.cancelled"
     CONTROLLER_ADDED = "controller.added"

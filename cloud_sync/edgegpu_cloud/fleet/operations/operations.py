@@ -282,7 +282,8 @@ class Operations:
         if left := tx.list.ids(self._query(replace(chosen, askable=False, one_of_each_cluster=False))):
             names = names_of_some(tx, left)
             text = phrase(
-                "cannot ask any box with these labels: revoked, set aside or uninstalled: %(names)s", names=names
+                "cannot ask any box with these labels: revoked, set aside, blocked or uninstalled: %(names)s",
+                names=names,
             )
             remedy = phrase(
                 "`edgegpu-cloud enrol --for BOX` takes a revoked one in again, "

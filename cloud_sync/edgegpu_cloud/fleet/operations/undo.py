@@ -131,7 +131,7 @@ def asked_own(plan: UndoPlan) -> Mapping[DeviceId, BoxArgs]:
 def _left_out(operation: Operation, row: OperationBox, box: BoxRecord | None, now: Spec) -> str:
     """Return why a box keeps what it has; empty where it gets back what it had."""
     if box is None or box.state is not BoxState.ENROLLED:
-        return phrase("it was revoked, set aside or forgotten")
+        return phrase("it was revoked, set aside, blocked or forgotten")
     if row.before is None:
         return phrase("what it had before is not known")
     if not _stands(operation, row, now):

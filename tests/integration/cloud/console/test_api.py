@@ -102,6 +102,8 @@ ENDPOINTS: tuple[tuple[str, str, object, tuple[str, ...]], ...] = (
     ("GET", "/events", None, VIEW),
     ("POST", "/boxes/{box}/confirm", None, CHANGE),
     ("POST", "/boxes/{box}/cluster", {"accept": False}, END),
+    ("POST", "/boxes/{box}/unblock", None, CHANGE),
+    ("POST", "/boxes/{box}/block", {"confirm": "hall-1"}, CHANGE),
     ("POST", "/boxes/{box}/revoke", {"confirm": "hall-1"}, END),
     ("POST", "/boxes/{box}/forget", {"confirm": "hall-1"}, END),
 )

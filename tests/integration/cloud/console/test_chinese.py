@@ -181,6 +181,7 @@ REFUSED: tuple[tuple[str, dict[str, str] | None], ...] = (
     ("/boxes/hall-2/commands", {"op": "rm"}),
     ("/boxes/hall-2/commands/none/cancel", {}),
     ("/boxes/gate-3/evidence", {}),
+    ("/boxes/hall-2/unblock", {}),
     ("/boxes/hall-2/revoke", {"typed": "hall"}),
     ("/boxes/hall-2/forget", {"typed": "hall"}),
     ("/boxes/hall-2/replace", {"lasts_s": "1"}),

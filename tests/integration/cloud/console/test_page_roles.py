@@ -109,6 +109,8 @@ ROWS = (
     post("/alerts/webhooks/{id_}/disable", END, disabled="yes"),
     post("/alerts/webhooks/{id_}/delete", END, confirmed="yes"),
     post("/alerts/{number}", CHANGE, do="7200"),
+    post("/boxes/{device}/block", CHANGE),
+    Row("POST", "/boxes/{device}/unblock", CHANGE, 400),  # that of the world is not blocked
     post("/boxes/{device}/commands", CHANGE, op="plugin.restart"),
     post("/boxes/{device}/commands/{command}/cancel", CHANGE),
     post("/boxes/{device}/evidence", CHANGE),

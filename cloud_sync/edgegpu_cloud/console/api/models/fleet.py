@@ -37,7 +37,7 @@ class ApiBoxSummary(ApiModel):
     name: str
     host: str
     labels: dict[str, str]
-    state: Literal["ENROLLED", "REVOKED", "SET_ASIDE"]
+    state: Literal["ENROLLED", "REVOKED", "SET_ASIDE", "BLOCKED"]
     connected: bool
     health: str = Field(description="ok, warn, bad or unknown.")
     restored: bool = Field(description="It knows more than this store, and waits until a person confirms.")
