@@ -46,6 +46,17 @@ class NodeVersions:
         facts = (node.get("status") or {}).get("nodeInfo") or {}
         return cls(str(facts.get("kubeletVersion") or ""), str(facts.get("containerRuntimeVersion") or ""))
 
+    @classmethod
+    def of_line(cls, text: str) -> Self:
+        """Return the versions of the line that is kept for a start without an API server; see `line`."""
+        kubelet, _, runtime = text.partition(" ")
+        return cls(kubelet, runtime)
+
+    @property
+    def line(self) -> str:
+        """The line that is kept: kubelet's version, and the runtime's after a space."""
+        return f"{self.kubelet} {self.runtime}".rstrip()
+
     @property
     def runtime_name(self) -> str:
         """The runtime's name, such as `containerd`, `cri-o` or `docker`; empty while it is unknown."""

@@ -96,7 +96,7 @@ class NodePart:
         self._state_look = StateLook(self._tell_inside, self._isolation.folders)
         self.injector = self._injector(objects)
         self._kubelet_file = config.paths.state / "kubelet-version"
-        self.injector.learn_versions(NodeVersions(*_read_line(self._kubelet_file).split(" ", 1)))
+        self.injector.learn_versions(NodeVersions.of_line(_read_line(self._kubelet_file)))
         self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
         kubelet_facts = NodeKubeletFacts(
             model=model, kubelet=self._kubelet_pods, pod_resources=PodResources(config.kubelet.pod_resources)
@@ -203,8 +203,7 @@ class NodePart:
         cards = CardRequests(self.nvml, cards=self.state.cards)
 
         def answer(request: ChangeRequest) -> Response:
-            is_selftest = (request.method, request.target) == ("PUT", SELFTEST_TARGET)
-            if is_selftest:
+            if (request.method, request.target) == ("PUT", SELFTEST_TARGET):
                 return self._selftest.ask()
             return cards.answer(request) if cards.takes(request.target) else limits.answer(request)
 
@@ -324,7 +323,7 @@ class NodePart:
         self.injector.learn_versions(NodeVersions.of(node))
         if self.injector.versions.kubelet:  # an Allocate may have learned it first
             try:
-                write_if_changed(self._kubelet_file, _line(self.injector.versions))
+                write_if_changed(self._kubelet_file, self.injector.versions.line + "\n")
             except EdgegpuError as error:
                 _LOG.warning("%s", error)
         return node
@@ -492,11 +491,6 @@ def _versions(objects: KubeObjects, node: str) -> NodeVersions:
     except KubeError as error:
         _LOG.warning("cannot learn kubelet's version, by which cards come into containers: %s", error)
         return NodeVersions()
-
-
-def _line(versions: NodeVersions) -> str:
-    """Return the line that is kept: kubelet's version, and the runtime's after a space."""
-    return f"{versions.kubelet} {versions.runtime}".rstrip() + "\n"
 
 
 def _read_line(path: Path) -> str:

@@ -145,18 +145,7 @@ def kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
         AuditKind.KEYS_ADDED: words("Key set added"),
         AuditKind.OPERATION: words("Operation started"),
         AuditKind.OPERATION_CANCELLED: words("Operation cancelled"),
-        AuditKind.PERSON_ADDED: words("Account added"),
-        AuditKind.PERSON_DISABLED: words("Account disabled"),
-        AuditKind.PERSON_ENABLED: words("Account enabled"),
-        AuditKind.PERSON_LANGUAGE: words("Language changed"),
-        AuditKind.PERSON_LINK: words("One-time link made"),
-        AuditKind.PERSON_PASSWORD: words("Password changed"),
-        AuditKind.PERSON_REMOVED: words("Account removed"),
-        AuditKind.PERSON_ROLE: words("Role changed"),
-        AuditKind.PERSON_SCOPE: words("Scope changed"),
-        AuditKind.PERSON_SESSION_REVOKED: words("Session ended"),
-        AuditKind.PERSON_TOKEN_ADDED: words("API token made"),
-        AuditKind.PERSON_TOKEN_REVOKED: words("API token revoked"),
+        **_person_kind_names(words),
         AuditKind.ROLLOUT_ABORTED: words("Rollout aborted"),
         AuditKind.ROLLOUT_PAUSED: words("Rollout paused"),
         AuditKind.ROLLOUT_RESUMED: words("Rollout resumed"),
@@ -172,6 +161,24 @@ def kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
         AuditKind.WEBHOOK_DISABLED: words("Webhook disabled"),
         AuditKind.WEBHOOK_ENABLED: words("Webhook enabled"),
         AuditKind.WEBHOOK_REMOVED: words("Webhook deleted"),
+    }
+
+
+def _person_kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
+    """Return the names of the changes of accounts."""
+    return {
+        AuditKind.PERSON_ADDED: words("Account added"),
+        AuditKind.PERSON_DISABLED: words("Account disabled"),
+        AuditKind.PERSON_ENABLED: words("Account enabled"),
+        AuditKind.PERSON_LANGUAGE: words("Language changed"),
+        AuditKind.PERSON_LINK: words("One-time link made"),
+        AuditKind.PERSON_PASSWORD: words("Password changed"),
+        AuditKind.PERSON_REMOVED: words("Account removed"),
+        AuditKind.PERSON_ROLE: words("Role changed"),
+        AuditKind.PERSON_SCOPE: words("Scope changed"),
+        AuditKind.PERSON_SESSION_REVOKED: words("Session ended"),
+        AuditKind.PERSON_TOKEN_ADDED: words("API token made"),
+        AuditKind.PERSON_TOKEN_REVOKED: words("API token revoked"),
     }
 
 
