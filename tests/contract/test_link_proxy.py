@@ -240,6 +240,18 @@ def test_a_wrong_route_does_not_hold_the_right_one_back(broker: Mosquitto) -> No
         assert len(proxy.requests) <= 2 + max(0.0, back - gone - HOLD_BACK_S) / 1.6
 
 
+def test_the_brokers_name_is_checked_behind_a_proxy_too(broker: Mosquitto) -> None:
+    """A proxy may lead anywhere: to a server of the cloud's own authority that has another name."""
+    with ConnectProxy(server_port=broker.port) as proxy:
+        route = BrokerRoute(host="mqtt.example", port=443, proxy=proxy_of(proxy.url))
+        with LinkRun(replace(broker.box(BOX), routes=(route,))) as box:
+            why = box.next(LinkDown).why
+            assert box.so_far(LinkUp) == []
+    assert f"cannot do TLS with mqtt.example:443 by the proxy {proxy.url}: " in why
+    assert "mismatch" in why
+    assert proxy.requests[0].startswith(b"CONNECT mqtt.example:443 ")
+
+
 def test_who_opens_tls_on_the_way_is_refused_and_named(broker: Mosquitto) -> None:
     """A proxy that opens TLS shows a certificate of its own: the link refuses it, and says what is between."""
     other = Mosquitto(broker.folder.parent / "other")
