@@ -18,6 +18,7 @@ from edgegpu_agent.session.machine import LinkMemory
 from edgegpu_agent.settings import CloudSection
 from edgegpu_sim.ports import free_port
 from edgegpu_sync.link.events import LinkDown, LinkUp
+from edgegpu_sync.link.routes import BrokerRoute
 from edgegpu_sync.link.rules import SpokenVersion
 
 if TYPE_CHECKING:
@@ -102,6 +103,27 @@ def test_another_address_of_the_broker_goes_before_the_enrolled_one(broker: Mosq
     assert (status["route"], bool(status["route_trouble"])) == (f"127.0.0.1:{broker.port}", True)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"broker": "mqtt..example:443"}, {"broker": f"{'a' * 64}.example:443"}, {"proxy": "http://proxy..example:3128"}],
+    ids=["broker", "long", "proxy"],
+)
+def test_a_name_that_is_none_leaves_the_box_on_its_route(
+    broker: Mosquitto, tmp_path: Path, wrong: dict[str, str]
+) -> None:
+    """No lookup takes such a name; a resolver does not say so, Python's codec for names does."""
+    site = SiteBox(broker, tmp_path)
+    with ConnectProxy(server_port=broker.port) as proxy:
+        link, routes = site.with_settings(proxy=proxy.url)
+        with link:
+            up(link, routes)
+        link, routes = site.with_settings(**wrong)
+        with link:
+            status = up(link, routes)
+        assert status["route"].endswith(f" by the proxy {proxy.url}")
+        assert "example" in status["route_trouble"]
+
+
 def test_the_memory_is_roots_alone_and_keeps_both_facts(tmp_path: Path, broker: Mosquitto) -> None:
     site = SiteBox(broker, tmp_path)
     with ConnectProxy(answer=signed_in, server_port=broker.port) as proxy:
@@ -119,8 +141,11 @@ def test_the_memory_is_roots_alone_and_keeps_both_facts(tmp_path: Path, broker: 
         assert "wrong-password" not in Redactor().line(text)
         with link:
             assert "it does not take this user and password" in link.next(LinkDown, where=lambda d: "407" in d.why).why
+    place = f'{{"route": {{"device": "{BOX}", "host": "x", "port": %s, "proxy": ""}}}}'
+    site.path.write_text(place % 443)
+    assert site.memory.recall_route() == BrokerRoute(host="x", port=443)
     site.path.write_text('{"since": 5.5}')  # as an agent of the version before has it
     assert (site.memory.recall(), site.memory.recall_route()) == (SpokenVersion(since=5.5), None)
-    for damaged in ("", "[]", '{"route": 1}', '{"route": {"host": "x", "port": "y", "proxy": ""}}'):
+    for damaged in ("", "[]", '{"route": 1}', *(place % port for port in ('"y"', "0", "65536", "1e999"))):
         site.path.write_text(damaged)
         assert site.memory.recall_route() is None

@@ -73,7 +73,7 @@ def _tcp(route: BrokerRoute) -> socket.socket:
         return connect_by(route.proxy, route.host, route.port, tcp_s=TCP_S)
     try:
         return socket.create_connection((route.host, route.port), timeout=TCP_S)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: no name that can be looked up
         raise LinkError(ConnectionEnd.ABSENT, f"cannot connect to {route}: {error}") from error
 
 

@@ -43,19 +43,20 @@ def proxy_of(url: str) -> HttpProxy | None:
     """Return the proxy of `http://[USER:PASSWORD@]HOST[:PORT]`; None for an empty text.
 
     Raises:
-        ValueError: the URL has no host, or a port that is none.
+        ValueError: the URL has no host, or a port that is none, or an @ after the host: then a / or # of the password
+            would have ended the host.
     """
     if not url:
         return None
     parts = urlsplit(url)
-    if not parts.hostname or parts.scheme not in _PORTS:
+    if not parts.hostname or parts.scheme not in _PORTS or "@" in f"{parts.path}{parts.query}{parts.fragment}":
         raise ValueError("not a proxy's address: http://HOST:PORT")
-    user, at, _ = parts.netloc.rpartition("@")
+    user, _, password = parts.netloc.rpartition("@")[0].partition(":")
     return HttpProxy(
         host=parts.hostname,
         port=parts.port or _PORTS[parts.scheme],
         tls=parts.scheme == "https",
-        user=unquote(user) if at else "",
+        user=f"{unquote(user)}:{unquote(password)}" if user or password else "",
     )
 
 

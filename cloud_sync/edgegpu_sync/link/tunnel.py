@@ -41,7 +41,7 @@ def connect_by(proxy: HttpProxy, host: str, port: int, *, tcp_s: float, answer_s
         raise LinkError(ConnectionEnd.REFUSED, f"{head}: {words}")
     try:
         link = socket.create_connection((proxy.host, proxy.port), timeout=tcp_s)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: no name that can be looked up
         words = f"it does not answer: {error}; is cloud.proxy right?"
         raise LinkError(ConnectionEnd.ABSENT, f"{head}: {words}") from error
     try:

@@ -21,6 +21,7 @@ from edgegpu_sync.link.rules import SpokenVersion
 
 _LOG = logging.getLogger(__name__)
 
+_PORTS = range(1, 65_536)
 _STAYS = frozenset({TransactionState.ROLLING_BACK, TransactionState.ROLLED_BACK, TransactionState.INCONSISTENT})
 """An uninstall in one of these states leaves edgegpu where it is."""
 
@@ -88,7 +89,7 @@ class LinkMemory:
         """Return the route by which the link connected last; None where none is known."""
         route: Any = self._read().get("route")
         try:
-            if route["device"] != self._device:
+            if route["device"] != self._device or route["port"] not in _PORTS:
                 return None
             return BrokerRoute(host=str(route["host"]), port=int(route["port"]), proxy=proxy_of(str(route["proxy"])))
         except (ValueError, KeyError, TypeError):
