@@ -121,7 +121,7 @@ def test_mig_devices_stand_for_their_gpu(looker: MakeLooker, tmp_path: Path, sim
 def test_an_error_of_the_card_puts_it_out_of_order_for_a_while(looker: MakeLooker, driver: SimDriver) -> None:
     process = looker(recover_s=0.3)
     assert process.health() == [True, True]
-    driver.xid(CARDS[1].uuid, 109)
+    driver.xid(CARDS[1].uuid, 74)
     assert process.health() == [True, False]
     assert process.health() == [True, True]
 
