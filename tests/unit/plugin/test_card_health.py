@@ -88,6 +88,25 @@ def test_the_errors_of_all_instances_are_accepted_with_their_gpu() -> None:
     assert health(state) == {"MIG-0": True, "MIG-1": True}
 
 
+def test_an_error_of_a_whole_gpu_stays_when_its_instances_are_others() -> None:
+    state = CardHealth(10)
+    state.update(PARTS, {"GPU-2"})
+    state.report_xid(["GPU-2"], 119, 0)
+    assert health(state) == {"MIG-0": False, "MIG-1": False}
+    state.update([replace(PARTS[0], uuid="MIG-9")], {"GPU-2"})
+    assert health(state) == {"MIG-9": False}
+    state.update([TWO], {"GPU-2"})
+    assert health(state) == {"GPU-2": False}
+    state.accept("GPU-2")
+    assert health(state) == {"GPU-2": True}
+
+
+def test_a_gpu_that_is_released_before_the_first_list_hides_no_other_card() -> None:
+    state = CardHealth(10)
+    state.release("GPU-2")
+    assert not state.has_none_left
+
+
 def test_a_released_gpu_is_neither_offered_nor_gone() -> None:
     state = CardHealth(10)
     state.update([ONE, *PARTS], {"GPU-1", "GPU-2"})
