@@ -57,7 +57,7 @@ def build_spec(
 
     Device nodes are named with their numbers of this moment: containerd looks up a missing number once and keeps it as
     long as the file stays as it is, also when a reloaded driver has other numbers (`fillMissingInfo` in CDI's Go
-    library, which writes into the cached spec). Libraries go into both usual folders under file name and SONAME, because
+    library, which writes into the cached spec). Libraries go into both usual folders under file name and SONAME, for
     images differ and no loader cache is rebuilt in the container.
 
     Args:

@@ -93,7 +93,7 @@ def silent_socket(path: Path, asked: list[int]) -> Iterator[None]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(str(path))
         server.listen(8)
-        server.setblocking(False)
+        server.settimeout(0)
         yield
         with suppress(BlockingIOError):
             while True:
