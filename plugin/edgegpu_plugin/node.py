@@ -94,9 +94,8 @@ class NodePart:
         self._compute = self._compute_control()
         self._ended_slots = EndedSlots(self._isolation.folders)
         self._state_look = StateLook(self._tell_inside, self._isolation.folders)
-        self.injector = self._injector(objects)
         self._kubelet_file = config.paths.state / "kubelet-version"
-        self.injector.learn_versions(NodeVersions.of_line(_read_line(self._kubelet_file)))
+        self.injector = self._injector(objects)
         self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
         kubelet_facts = NodeKubeletFacts(
             model=model, kubelet=self._kubelet_pods, pod_resources=PodResources(config.kubelet.pod_resources)
@@ -167,6 +166,7 @@ class NodePart:
             self.nvml,
             run=config.paths.run,
             isolation=self._isolation,
+            versions=NodeVersions.of_line(_read_line(self._kubelet_file)),
             ask_versions=lambda: _versions(objects, config.node_name),
         )
 

@@ -87,7 +87,7 @@ def _cdi_remedy(probe: BoxProbe, containerd: ContainerdSupport) -> str:
     template = f"the template of {containerd.path or _CONFIG} (*.toml.tmpl beside it) and what it imports"
     if containerd.asked and containerd.cdi_folders:  # it does not say whether a file turns CDI off, or none turns it on
         return f"set enable_cdi = true in {template}; {restart_k3s(probe)}"
-    if containerd.enable_cdi is False:
+    if containerd.enable_cdi is False and not containerd.asked:
         return f"take enable_cdi = false out of {template}; {restart_k3s(probe)}"
     return "upgrade k3s to 1.29 or later"
 

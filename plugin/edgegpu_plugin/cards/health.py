@@ -28,8 +28,9 @@ class CardHealth:
 
     @property
     def has_none_left(self) -> bool:
-        """Whether all cards that were there are released."""
-        return bool(self._released) and all(map(self.is_released, self.known()))
+        """Whether all cards that were there are released; nobody knows before the first list."""
+        known = self.known()
+        return bool(known) and all(map(self.is_released, known))
 
     def is_released(self, card: Card) -> bool:
         """Return whether an operator has had this card, or the GPU that it is part of, let go of."""
@@ -57,7 +58,7 @@ class CardHealth:
         }
 
     def report_xid(self, uuids: Iterable[str], code: int, now_s: float) -> Xid:
-        """Record an error that the driver reported for these cards; return what it means."""
+        """Record an error that the driver reported for these cards, or GPUs with all parts; return what it means."""
         xid, cards = of_code(code), tuple(uuids)
         if xid.recovery is XidRecovery.RESET:
             self._verdicts.add(cards, code)
@@ -95,7 +96,8 @@ class CardHealth:
 
     def _problem(self, card: Card, *, is_released: bool, answers: bool) -> str:
         """Return why nothing new comes onto a card, with what ends that; empty where it may."""
-        error = self._verdicts.cards.get(card.uuid)
+        names = (card.uuid, card.parent or card.uuid)
+        error = next((self._verdicts.cards[name] for name in names if name in self._verdicts.cards), None)
         fault = "" if error is None else f"XID {error}, {of_code(error).name}"
         if is_released:
             back = f"edgegpu has let go of it; after its reset: sudo edgegpu card accept {card.index}"
@@ -107,7 +109,7 @@ class CardHealth:
             )
         if not answers:
             return SILENT
-        if (quiet := self._errors.get(card.uuid)) is not None:
+        if (quiet := next((self._errors[name] for name in names if name in self._errors), None)) is not None:
             xid = quiet[1]
             return f"XID {xid.code}, {xid.name}: offered again after {self._recover_s:g} s without another error"
         return ""

@@ -306,7 +306,7 @@ class NvmlLibrary:
             capability=self._optional("nvmlDeviceGetCudaComputeCapability", handle),
             exclusive=self._optional("nvmlDeviceGetComputeMode", handle) == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
         )
-        if not self._is_split(handle):
+        if not self._is_split(uuid, handle):
             found.handles[uuid] = handle
             return [card]
         cards = []
@@ -340,9 +340,12 @@ class NvmlLibrary:
     def _memory_mib(self, handle: Any) -> int:  # noqa: ANN401
         return int(self._nv("nvmlDeviceGetMemoryInfo", handle).total) >> 20
 
-    def _is_split(self, handle: Any) -> bool:  # noqa: ANN401
+    def _is_split(self, uuid: str, handle: Any) -> bool:  # noqa: ANN401
+        """Return whether a GPU is in MIG mode; one that does not say stays as it was."""
         mode = self._optional("nvmlDeviceGetMigMode", handle)
-        return mode is not None and bool(mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+        if mode is None:
+            return any(card.parent == uuid for card in self._health.known())
+        return bool(mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
     def _optional(self, name: str, handle: Any) -> Any:  # noqa: ANN401
         """Return a query's answer; None where the driver or the card does not have it, or it fails oddly."""
@@ -389,12 +392,14 @@ class NvmlLibrary:
     def _take_xid(self, event: Any) -> None:  # noqa: ANN401
         gpu = next((uuid for uuid, handle in self._watched.items() if _same(handle, event.device)), "")
         code, gi = int(event.eventData), int(event.gpuInstanceId)
-        hit = [
+        instances = [
             card.uuid
             for card in self._health.known()
-            if card.uuid == gpu or (card.parent == gpu and gi in (_NO_INSTANCE, self._found.instances.get(card.uuid)))
+            if card.parent == gpu and gi == self._found.instances.get(card.uuid)
         ]
-        xid = self._health.report_xid(hit, code, self._clock())
+        # an instance may be made anew as another one, and the GPU's error stays
+        is_whole = gi == _NO_INSTANCE or any(card.uuid == gpu for card in self._health.known())
+        xid = self._health.report_xid([gpu] if is_whole else instances, code, self._clock())
         _log.warning("XID %d on %s, %s: %s", code, gpu, xid.name, _CONSEQUENCES[xid.recovery])
 
 

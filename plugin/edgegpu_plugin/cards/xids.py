@@ -94,7 +94,7 @@ TABLE = (
     Xid(99, "JPEG engine error", _RESTART, _APP, last=105),
     Xid(106, "test message", _IGNORE, _INFO, last=107),
     Xid(108, "NVLink translation error of another GPU", _IGNORE, _INFO),
-    Xid(109, "context switch timed out", _GPU, _QUIET, source=DEVICE_PLUGIN),
+    Xid(109, "context switch timed out", _GPU, _APP, source=DEVICE_PLUGIN),
     Xid(110, "security fault", _GPU, _RESET),
     Xid(119, "the GPU's firmware (GSP) does not answer", _GPU, _RESET),
     Xid(120, "error of the GPU's firmware (GSP)", _GPU, _RESET),
@@ -114,8 +114,8 @@ TABLE = (
     Xid(160, "a channel was retired", _IGNORE, _INFO),
     Xid(161, "a channel could not be retired", _IGNORE, _INFO),
 )
-"""109 stays quiet for a while and is not out until a reset, other than the catalogue says: a program of a container can
-bring it about, and NVIDIA's device plugin counts it as the application's. 74 is only decoded by the driver's log."""
+"""109 leaves the card, other than the catalogue says: a program of a container can bring it about again and again, and
+NVIDIA's device plugin counts it as the application's. 74 is only decoded by the driver's log."""
 
 _BY_CODE = {code: row for row in TABLE for code in row.codes}
 

@@ -36,6 +36,8 @@ from edgegpu_plugin.pb import Allocation
 
 _LOG = logging.getLogger(__name__)
 
+NO_VERSIONS = NodeVersions()
+
 NO_DRIVER_FILES = "the nvidia runtime brings the driver, and the plugin does not find its files: set driver.root"
 
 _HELD_CAPABILITIES = ("compute", "utility")
@@ -103,6 +105,7 @@ class Injector:
         *,
         run: Path,
         isolation: IsolatedContainers | None = None,
+        versions: NodeVersions = NO_VERSIONS,
         ask_versions: Callable[[], NodeVersions] = NodeVersions,
     ) -> None:
         """Choose the injection mode by what is known without the API server.
@@ -112,6 +115,8 @@ class Injector:
             nvml: the source of the driver's version and problems.
             run: the folder below which the links for the mode `devices` are made.
             isolation: what holds containers to their memory; None for nothing.
+            versions: kubelet's version and the runtime's as they were last, so that containerd is asked once: a
+                start must not keep kubelet waiting.
             ask_versions: returns kubelet's version and the runtime's, empty when they cannot be learned now; called
                 until kubelet's is known.
 
@@ -133,7 +138,7 @@ class Injector:
         self._changed = threading.Condition()
         self._saved: dict[str, Card] = {}
         self._cards: dict[str, Card] = {}
-        self.versions = NodeVersions()
+        self.versions = versions
         """Kubelet's version and the container runtime's; empty while they are unknown."""
         self._choice = self._choose()
 

@@ -45,6 +45,14 @@ def test_the_running_containerd_counts_before_its_file(box: Box) -> None:
         assert enabled or "set enable_cdi = true in the template of /var/lib" in check.problems[0].remedy
 
 
+def test_a_containerd_from_before_cdi_has_no_setting_to_change(box: Box) -> None:
+    socket = box.at(K3S_SOCKET)
+    socket.parent.mkdir(parents=True)
+    answer = json.dumps({"containerd": {"defaultRuntimeName": "runc", "runtimes": {}}})
+    with container_runtime(socket, {}, information={"config": answer}):
+        box.expect("runtime", CheckLevel.BROKEN, "has CDI off", "upgrade k3s to 1.29")
+
+
 def test_a_kubelet_that_ignores_cdi(box: Box) -> None:
     box.k3s_program("v1.28.15+k3s1")
     box.expect("runtime", CheckLevel.BROKEN, "kubelet v1.28.15+k3s1 passes no CDI devices on", "driver.injection")

@@ -121,7 +121,7 @@ def test_mig_devices_stand_for_their_gpu(looker: MakeLooker, tmp_path: Path, sim
 def test_an_error_of_the_card_puts_it_out_of_order_for_a_while(looker: MakeLooker, driver: SimDriver) -> None:
     process = looker(recover_s=0.3)
     assert process.health() == [True, True]
-    driver.xid(CARDS[1].uuid, 109)
+    driver.xid(CARDS[1].uuid, 74)
     assert process.health() == [True, False]
     assert process.health() == [True, True]
 
@@ -153,7 +153,7 @@ def test_nothing_of_the_driver_is_open_once_all_cards_are_released(looker: MakeL
     assert process.health() == [True, True]
     for card in CARDS:
         process.ask(f"release {card.uuid}")
-    driver.fail("nvmlInit_v2", 9)
+    driver.fail("nvmlInitWithFlags", 9)
     assert [card["healthy"] for card in process.ask("look")["look"]] == [False, False]
     assert process.ask("problem")["problem"] == ""
 
@@ -172,6 +172,29 @@ def test_cards_whose_errors_the_driver_does_not_report_are_offered(
 def test_an_odd_error_of_an_optional_query_costs_no_card(looker: MakeLooker, driver: SimDriver, name: str) -> None:
     driver.fail(name, 999)
     assert looker().health() == [True, True]
+
+
+def test_a_split_card_that_does_not_say_its_mode_stays_split(
+    looker: MakeLooker, tmp_path: Path, simdriver_build: Path
+) -> None:
+    split = make_card(0, "NVIDIA A100", 40960, profiles=["1g.5gb", "1g.5gb"])
+    driver = SimDriver.create(tmp_path, [split, CARDS[1]], build=simdriver_build)
+    process = looker(run=False)
+    before = [card["uuid"] for card in process.ask("look")["look"]]
+    driver.fail("nvmlDeviceGetMigMode", 999)
+    assert [card["uuid"] for card in process.ask("look")["look"]] == before
+
+
+def test_a_card_that_is_released_while_no_driver_answers_takes_no_other_away(
+    looker: MakeLooker, driver: SimDriver
+) -> None:
+    driver.fail("nvmlInitWithFlags", 9)
+    process = looker(run=False)
+    assert process.ask("look")["kind"] == "NOT_LOADED"
+    process.ask(f"release {CARDS[1].uuid}")
+    assert process.ask("look")["kind"] == "NOT_LOADED"
+    driver.clear()
+    assert [card["healthy"] for card in process.ask("look")["look"]] == [True, False]
 
 
 def test_an_error_of_a_split_card_is_one_of_all_its_parts(

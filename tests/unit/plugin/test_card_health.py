@@ -49,7 +49,7 @@ def test_what_a_gpu_no_longer_offers_is_forgotten() -> None:
     assert health(state) == {"GPU-1": True, "MIG-1": False}
 
 
-@pytest.mark.parametrize("code", [109, 74, 4711])
+@pytest.mark.parametrize("code", [74, 4711])
 def test_an_error_that_nobody_can_judge_is_forgiven_after_a_quiet_while(code: int) -> None:
     state = CardHealth(10)
     state.update([ONE, TWO], {"GPU-1", "GPU-2"})
@@ -61,7 +61,7 @@ def test_an_error_that_nobody_can_judge_is_forgiven_after_a_quiet_while(code: in
     assert health(state, 116)["GPU-1"]
 
 
-@pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 68, 69, 92, 94])
+@pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 68, 69, 92, 94, 109])
 def test_errors_of_applications_and_information_leave_the_card(code: int) -> None:
     state = CardHealth(10)
     state.update([ONE], {"GPU-1"})
@@ -86,6 +86,25 @@ def test_the_errors_of_all_instances_are_accepted_with_their_gpu() -> None:
     state.report_xid(["MIG-0", "MIG-1"], 95, 0)
     state.accept("GPU-2")
     assert health(state) == {"MIG-0": True, "MIG-1": True}
+
+
+def test_an_error_of_a_whole_gpu_stays_when_its_instances_are_others() -> None:
+    state = CardHealth(10)
+    state.update(PARTS, {"GPU-2"})
+    state.report_xid(["GPU-2"], 119, 0)
+    assert health(state) == {"MIG-0": False, "MIG-1": False}
+    state.update([replace(PARTS[0], uuid="MIG-9")], {"GPU-2"})
+    assert health(state) == {"MIG-9": False}
+    state.update([TWO], {"GPU-2"})
+    assert health(state) == {"GPU-2": False}
+    state.accept("GPU-2")
+    assert health(state) == {"GPU-2": True}
+
+
+def test_a_gpu_that_is_released_before_the_first_list_hides_no_other_card() -> None:
+    state = CardHealth(10)
+    state.release("GPU-2")
+    assert not state.has_none_left
 
 
 def test_a_released_gpu_is_neither_offered_nor_gone() -> None:

@@ -3,9 +3,11 @@
 import base64
 import json
 import platform
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,20 @@ class Machine:
         return made
 
 
+@contextmanager
+def silent_socket(path: Path, asked: list[int]) -> Iterator[None]:
+    """Listen as a containerd that takes connections and answers none; count them."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(str(path))
+        server.listen(8)
+        server.settimeout(0)
+        yield
+        with suppress(BlockingIOError):
+            while True:
+                server.accept()[0].close()
+                asked.append(1)
+
+
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
@@ -109,6 +125,17 @@ def test_kubelets_version_decides(machine: Machine, kubelet: str, mode: str) -> 
     assert list(given.cdi_devices) == (["edgegpu.io/gpu=GPU-1"] if mode == "cdi" else [])
     assert bool(given.devices) == (mode == "devices")
     assert machine.asked == 0
+
+
+def test_a_start_with_known_versions_asks_containerd_once(machine: Machine, tmp_path: Path) -> None:
+    """It stands between the plugin's start and its registration with kubelet."""
+    path, asked = tmp_path / "c.sock", list[int]()
+    machine.config.write_text(machine.config.read_text().replace("/none.sock", str(path)))
+    with silent_socket(path, asked):
+        driver = machine.settings
+        injector = Injector(driver, Nvml(driver), run=machine.run, versions=NodeVersions("v1.33.1", ""))
+    assert injector.mode == "cdi"
+    assert len(asked) <= 1  # none where a busy machine has not connected within the second
 
 
 def test_a_version_that_is_not_known_is_asked_for_before_an_answer_that_it_may_ignore(machine: Machine) -> None:
