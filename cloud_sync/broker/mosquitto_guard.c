@@ -149,7 +149,10 @@ static int check(int event, void *data, void *unused)
 	bool filter = asked->access == MOSQ_ACL_SUBSCRIBE;
 	if (!filter && asked->access != MOSQ_ACL_WRITE)
 		return box->blocked ? MOSQ_ERR_ACL_DENIED : MOSQ_ERR_PLUGIN_DEFER;
-	if (spend(box) && !box->blocked && (!filter || is_own(name, asked->topic)))
+	bool within = spend(box);
+	if (within && box->blocked) /* known: told of as a flood is what comes above its rate alone */
+		return MOSQ_ERR_ACL_DENIED;
+	if (within && (!filter || is_own(name, asked->topic)))
 		return MOSQ_ERR_PLUGIN_DEFER;
 	box->messages += !filter;
 	box->filters += filter;

@@ -86,10 +86,10 @@ def test_nothing_reaches_a_blocked_box_by_a_filter_of_before(broker: Mosquitto) 
     with RawMqtt(broker.box(ROOTED)) as rooted:  # the broker keeps its session
         assert rooted.subscribe([f"edgegpu/v1/{ROOTED}/down/#"]) == [1]
     with controller(broker) as run:
+        run.send(f"edgegpu/v1/{ROOTED}/down/receipt", b"waits for it")
         block(run, ROOTED)
         with RawMqtt(broker.box(ROOTED)) as rooted:
             run.send(f"edgegpu/v1/{ROOTED}/down/receipt", b"secret")
-            wait_for(lambda: len(run.so_far(PublishAcknowledged)) == 2, what="the broker has read both")
             assert not rooted.ping()
 
 
@@ -167,3 +167,21 @@ def arrives_from(box: RawMqtt, run: LinkRun, broker: Mosquitto, mark: bytes) -> 
         other.send(publish_packet(f"edgegpu/v1/{OTHER}/up/health", b"behind " + mark))
         run.next(MessageArrived, where=lambda one: one.payload == b"behind " + mark)
     return any(one.payload == mark for one in run.so_far(MessageArrived))
+
+
+def test_what_a_blocked_box_sends_within_its_rate_is_told_of_as_no_flood(broker: Mosquitto) -> None:
+    """It connects again and again as an agent does; what another box was refused is told meanwhile."""
+
+    def told(run: LinkRun) -> set[str]:
+        refused = (refused_of_box(event.topic, event.payload) for event in run.so_far(MessageArrived))
+        return {one.device for one in refused if one is not None}
+
+    with controller(broker, more=[REFUSED_FILTER]) as run, RawMqtt(broker.box(OTHER)) as other:
+        block(run, ROOTED)
+        with RawMqtt(broker.box(ROOTED)) as rooted:
+            assert rooted.subscribe([f"edgegpu/v1/{ROOTED}/down/#"]) == [128]
+            rooted.send(publish_packet(f"edgegpu/v1/{ROOTED}/up/health", b"here"))
+            rooted.ping()
+        wait_for(lambda: bool(other.subscribe(["stray"]) and OTHER in told(run)), what="refusals are told")
+        block(run, ROOTED)  # what was told before this has come
+        assert told(run) == {OTHER}

@@ -46,8 +46,8 @@ class NewWebhook:
 
 
 def receiver_urls(tx: Transaction, config: AlertConfig) -> list[str]:
-    """Return the addresses that messages go to now: those of the file, and those that people have made."""
-    return [*config.webhook.urls, *(one.url for one in tx.webhooks.all() if not one.disabled)]
+    """Return the addresses that messages go to now, each once: those of the file, and those that people have made."""
+    return list(dict.fromkeys([*config.webhook.urls, *(one.url for one in tx.webhooks.all() if not one.disabled)]))
 
 
 def target_of(tx: Transaction, config: AlertConfig, url: str) -> WebhookTarget | None:

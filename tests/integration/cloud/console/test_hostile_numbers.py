@@ -19,7 +19,15 @@ from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_cloud.store.records import BoxEvent
-from edgegpu_sync.messages.telemetry import TRANSACTION, Alloc, BoxHealth, Inventory, Metrics, TransactionReport
+from edgegpu_sync.messages.telemetry import (
+    MOST_PENDING,
+    TRANSACTION,
+    Alloc,
+    BoxHealth,
+    Inventory,
+    Metrics,
+    TransactionReport,
+)
 from edgegpu_sync.rules.ops import OPS
 from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import MAX_COUNT
@@ -82,7 +90,12 @@ def extremes(name: str) -> BoxDetails:
     over["pieces"][2]["live_units"] = MOST_UNITS
     over["started_at"] = MAX_COUNT
     pods = {"u1": over, "u2": pod("asr-1", ("main", "1", 3, 1)), "u3": pod("lost-0", ("main", "77", 9, 9))}
-    return box(name, cards, pods, unit_mib=MAX_COUNT)
+    asks = [{"name": f"c{number}", "memory_units": MAX_COUNT, "core": MAX_COUNT} for number in range(16)]
+    waits = {"namespace": "x" * 253, "name": "y" * 253, "state": "refused", "reason": "z" * 1_000, "containers": asks}
+    waiting = [{"uid": f"w{number}", "created_at": MAX_COUNT, **waits} for number in range(MOST_PENDING)]
+    pending = {"cluster": False, "silent": "s" * 1_000, "more": MAX_COUNT, "pods": waiting}
+    said = box(name, cards, pods, unit_mib=MAX_COUNT)
+    return saying(said, TopicKind.ALLOC, pods=pods, pending=pending)
 
 
 def none_at_all(name: str) -> BoxDetails:

@@ -128,3 +128,10 @@ def test_messages_to_it_are_signed_by_its_own_secret(site: ConsoleSite, tmp_path
         ((headers, body),) = receiver.got
     assert headers["x-edgegpu-signature"] == signature(secret, body, at_s=int(headers["x-edgegpu-timestamp"]))
     assert site.api().get("/alerts/webhooks").json()[0]["waiting"] == 0
+
+
+def test_an_address_that_the_file_has_too_gets_each_message_once(site: ConsoleSite) -> None:
+    made(site)
+    hook = WebhookConfig(urls=(URL,), secret="a secret of sixteen")  # noqa: S106
+    site.alert_config = AlertConfig(webhook=hook)
+    assert site.api().post("/alerts/webhook/test").json()["waiting"] == 1
