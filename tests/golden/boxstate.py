@@ -275,6 +275,10 @@ def cdi() -> Any:  # noqa: ANN401  (JSON)
         control_nodes=("nvidiactl", "nvidia-uvm"),
     )
     spec = doors.build_spec(example_cards(), driver, machine="x86_64")
+    for edits in (spec, *spec["devices"]):
+        for node in edits["containerEdits"]["deviceNodes"]:
+            for number in ("type", "major", "minor"):
+                node.pop(number, None)  # this machine may have cards: the golden file is of one without their nodes
     return {"names": [doors.cdi_name(card.uuid) for card in example_cards()], "spec": spec}
 
 

@@ -1,4 +1,4 @@
--- version 21;
+-- version 22;
 CREATE TABLE accounts (
  name VARCHAR(64) NOT NULL, 
  password VARCHAR(255) NOT NULL, 
@@ -70,9 +70,11 @@ CREATE TABLE audit (
  "by" TEXT NOT NULL, 
  what VARCHAR(64) NOT NULL, 
  device VARCHAR(16) NOT NULL, 
- detail JSON NOT NULL, 
+ detail JSON NOT NULL, part_of VARCHAR(64), 
  CONSTRAINT pk_audit PRIMARY KEY (number)
 );
+CREATE INDEX audit_by_part ON audit (part_of, number);
+CREATE INDEX audit_by_time ON audit (at_s, part_of, number);
 CREATE TABLE births (
  number INTEGER NOT NULL, 
  device VARCHAR(16) NOT NULL, 

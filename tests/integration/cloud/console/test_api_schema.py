@@ -40,7 +40,8 @@ NOT_DONE = {
 """Endpoints that do not do what they are asked for in any of these requests, with the reason; tests of their own do."""
 
 TAKES_NOTHING = {
-    *("GET /me", "GET /alerts/webhook", "GET /operations/{id_}", "GET /commands/{id_}"),
+    *("GET /me", "GET /alerts/webhook", "GET /alerts/webhooks"),
+    *("GET /operations/{id_}", "GET /commands/{id_}"),
     *(f"GET /boxes/{{box}}/{name}" for name in ("details", "evidence", "limits", "pods")),
     "GET /boxes/{box}/limits/{namespace}/{app}/{container}/history",
 }
@@ -126,6 +127,7 @@ def put_real(case: schemathesis.Case[Any], of: SiteObjects) -> None:
         "/operations": of.operation,
         "/rollouts": of.rollout,
         "/alarms": of.alarm,
+        "/alerts/webhooks": of.webhook,
         "/alerts": of.alert,
         "/enrolment/tokens": of.token,
         "/enrolment/attempts": of.attempt,
@@ -158,6 +160,8 @@ def put_real_body(body: dict[str, Any], path: str) -> None:
             part["confirm"] = "hall-1"
         if isinstance(part.get("labels"), str):
             part["labels"] = ""
+    if "url" in body:
+        body["url"] = "https://hooks.example.com/new"
     if path.endswith("/sharing"):
         body["policy"] = OF_A_CHANGE["policy"]
 

@@ -46,6 +46,7 @@ ROLES = ("anna", "olga", "vera")
 
 pytestmark = pytest.mark.timeout(600)
 
+PATH = "the path of a webhook"
 STREAMS = {"/live", "/api/v1/events"}
 
 
@@ -58,6 +59,7 @@ class Day:
         self.people: dict[str, Person] = {}
         self.now: dict[str, str] = {}
         self.programs: dict[str, ApiClient] = {}
+        self.hook, self.webhook = hook[0].rpartition("/")[0], ""
         self.first = self.site.init()
         secret = self.book.add("the webhook's secret", f"signs {secrets.token_hex(16)}")
         self.book.add("the webhook's path", hook[0].partition("/hook/")[2])
@@ -239,6 +241,30 @@ class Day:
         )
         assert self.people["anna"].post("/alerts/test", {}).status == 303
 
+    def makes_webhooks(self) -> None:
+        """Make webhooks on the page and by the API; some are refused, one gets a test."""
+        anna, name, url, typed = self.people["anna"], "the secret of a webhook", self.new_hook(), [PATH]
+        answer = anna.post("/alerts/webhooks", {"url": url}, shows=[name])
+        (secret,) = re.findall(r"<pre><code>([0-9a-f]{64})</code></pre>", answer.text)
+        self.book.add(name, secret)
+        assert anna.post("/alerts/webhooks", {"url": url}, shows=typed).status == 400, "the form keeps what was typed"
+        with self.site.refusing("webhooks"):
+            assert anna.post("/alerts/webhooks", {"url": self.new_hook()}, shows=typed).status == 400
+        key, body = self.book.add("an idempotency key", secrets.token_hex(16)), {"url": self.new_hook()}
+        for _ in range(2):
+            answer = self.programs["anna"].post("/alerts/webhooks", body, shows=[name], idempotency_key=key)
+        self.book.add(name, answer.json["secret"])
+        self.webhook = answer.json["id"]
+        assert self.programs["olga"].post("/alerts/webhooks", {"url": self.new_hook()}).status == 403
+        assert anna.post(f"/alerts/webhooks/{self.webhook}/test", {}).status == 303
+
+    def new_hook(self) -> str:
+        """Return another address of the receiver; its path is a secret."""
+        return f"{self.hook}/{self.book.add(PATH, secrets.token_hex(16))}"
+
+    def has_sent(self) -> bool:
+        return not any(one["waiting"] for one in self.programs["anna"].get("/alerts/webhooks").json)
+
     def backs_up(self) -> None:
         """Write a backup, and fail to read it with another passphrase."""
         files = {}
@@ -306,8 +332,7 @@ class Day:
                     assert person.listen(path) == 200
                     continue
                 answer = person.get(path)
-                # of a command, without a question, and of a webhook that nobody has made
-                refused = path == "/link" or path.endswith(("/undo", "/confirm", "/delete"))
+                refused = path == "/link" or path.endswith(("/undo", "/confirm"))  # of a command, without a question
                 most = 400 if who == "anna" and path in filled and not refused else 500
                 assert answer.status < most, (who, path)
                 left += [html.unescape(one) for one in re.findall(r'href="(/[^"#?]*)', answer.text)]
@@ -344,6 +369,7 @@ class Day:
             "number": str(last["rollout"]["number"]),
         }
         own = {"/enrol/tokens/{id_}": attempt["id"], "/commands/{id_}": last["command"]["id"]}
+        own["/alerts/webhooks/{id_}/delete"] = self.webhook
         paths = set()
         for template in templates:
             id_ = own.get(template, last["operation"]["id"])
@@ -397,6 +423,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
             made.makes_tokens()
             made.takes_boxes_in()
             made.changes_boxes()
+            made.makes_webhooks()
             made.invites()
             made.site.add_stored()
             made.changes_passwords()
@@ -406,7 +433,8 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
             made.site.add_stored()
             made.reads_pages()
             made.reads_api()
-            wait_for(lambda: bool(receiver.got), what="the webhook was told")
+            wait_for(made.has_sent, what="each webhook was told", timeout_s=120)
+            assert len(receiver.got) > 1
             made.modes = modes_below(made.site.layout.folder)
         finally:
             made.live.close()
@@ -428,6 +456,8 @@ AT_REST = {
     "an enrolment token's hash": {"controller.db"},
     "the webhook's secret": {"controller.yaml"},
     "the webhook's path": {"controller.yaml", "controller.db"},
+    "the secret of a webhook": {"controller.db"},
+    PATH: {"controller.db"},
 }
 """What lies in the controller's folder beside its keys: of what people and boxes show there are hashes alone."""
 
