@@ -82,7 +82,8 @@ def test_each_box_gets_back_its_own_limits(site: ConsoleSite, devices: dict[str,
     assert again.operation.undoes == back.operation.id
 
 
-def test_the_audit_has_what_an_undo_gave_back(site: ConsoleSite, devices: dict[str, DeviceId]) -> None:
+@pytest.mark.usefixtures("devices")
+def test_the_audit_has_what_an_undo_gave_back(site: ConsoleSite) -> None:
     done = started(site, OperationKind.LIMITS, **LIMITS, core=1)
     site.operations().undo(done.operation.id)
     after = site.api("anna").get("/audit?what=operation").json()["items"][0]["after"]
