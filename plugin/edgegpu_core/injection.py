@@ -46,6 +46,15 @@ class NodeVersions:
         facts = (node.get("status") or {}).get("nodeInfo") or {}
         return cls(str(facts.get("kubeletVersion") or ""), str(facts.get("containerRuntimeVersion") or ""))
 
+    @classmethod
+    def of_line(cls, line: str) -> Self:
+        """Return the versions that `line` has written."""
+        return cls(*line.strip().split(" ", 1))
+
+    def line(self) -> str:
+        """Return both in a line that is kept: kubelet's version, and the runtime's after a space."""
+        return f"{self.kubelet} {self.runtime}".rstrip() + "\n"
+
     @property
     def runtime_name(self) -> str:
         """The runtime's name, such as `containerd`, `cri-o` or `docker`; empty while it is unknown."""

@@ -96,7 +96,7 @@ class NodePart:
         self._state_look = StateLook(self._tell_inside, self._isolation.folders)
         self.injector = self._injector(objects)
         self._kubelet_file = config.paths.state / "kubelet-version"
-        self.injector.learn_versions(NodeVersions(*_read_line(self._kubelet_file).split(" ", 1)))
+        self.injector.learn_versions(NodeVersions.of_line(_read_text(self._kubelet_file)))
         self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
         kubelet_facts = NodeKubeletFacts(
             model=model, kubelet=self._kubelet_pods, pod_resources=PodResources(config.kubelet.pod_resources)
@@ -324,7 +324,7 @@ class NodePart:
         self.injector.learn_versions(NodeVersions.of(node))
         if self.injector.versions.kubelet:  # an Allocate may have learned it first
             try:
-                write_if_changed(self._kubelet_file, _line(self.injector.versions))
+                write_if_changed(self._kubelet_file, self.injector.versions.line())
             except EdgegpuError as error:
                 _LOG.warning("%s", error)
         return node
@@ -432,8 +432,7 @@ class NodePart:
         A pod that waits for a card would otherwise be bound by the node's sum alone. An uninstall stops the plugin
         after the restart of k3s, and an installation starts it before. A k3s that was removed and installed again has
         no extender either, until `edgegpu install`, and gets nothing: its kubelet knows of no pod that holds devices.
-        Else devices that pods hold stay healthy: a starting kubelet fails pods that it admits anew while their devices
-        are unhealthy.
+        Else devices that pods hold stay healthy: a starting kubelet fails pods that it admits anew with unhealthy ones.
         """
         only: frozenset[str] | None = None
         if self._cluster_check.is_unknown and not self._sharing_change.brings_extender():
@@ -494,13 +493,8 @@ def _versions(objects: KubeObjects, node: str) -> NodeVersions:
         return NodeVersions()
 
 
-def _line(versions: NodeVersions) -> str:
-    """Return the line that is kept: kubelet's version, and the runtime's after a space."""
-    return f"{versions.kubelet} {versions.runtime}".rstrip() + "\n"
-
-
-def _read_line(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii").strip()
+        return path.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
         return ""
