@@ -106,7 +106,7 @@ def test_another_root_stays_on_the_host_s_side(tmp_path: Path) -> None:
 
 
 def test_a_node_has_its_number_of_now_since_containerd_keeps_one_that_it_looked_up_itself() -> None:
-    """A reloaded driver has other numbers (`tests/vm/test_vm_hardening.py`), and a file that stays is not read again."""
+    """A reloaded driver has other numbers (`tests/vm/test_vm_hardening.py`); a file that stays is not read again."""
     spec = build_spec([CARD], replace(files(Path("/")), control_nodes=("null", "zero")))
     assert spec["containerEdits"]["deviceNodes"] == [
         {"path": "/dev/null", "permissions": "rw", "type": "c", "major": 1, "minor": 3},
