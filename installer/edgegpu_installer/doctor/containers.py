@@ -256,7 +256,8 @@ def check_cgroups(probe: BoxProbe) -> CheckResult:
     driver = "systemd" if (found := probe.containerd) is not None and found.systemd_cgroups else "cgroupfs"
     problems = []
     if missing:
-        text = f"{len(missing)} links in /dev/char are missing: " + (
+        text = (
+            f"{len(missing)} links in /dev/char are missing: "
             "where runc is older than 1.1.7, or systemd than 240, a daemon-reload takes cards from running containers"
         )
         problems.append(warning(text, f"{_RESTART_PLUGIN}  # makes them; until then no daemon-reload"))
