@@ -26,6 +26,7 @@ from edgegpu_sync.messages.telemetry import (
     HealthPart,
     Inventory,
     Metrics,
+    PendingPods,
     PodAlloc,
     Sample,
 )
@@ -142,7 +143,7 @@ class SimBox:
             )
             for at, one in enumerate(self._apps.values())
         }
-        return self._say(TopicKind.ALLOC, Alloc(**self._up(), pods=pods))
+        return self._say(TopicKind.ALLOC, Alloc(**self._up(), pods=pods, pending=PendingPods(cluster=True)))
 
     def metrics(self, now_s: float, period_s: float) -> Said:
         """Say what its cards do: more and less, each box and card by its own time."""

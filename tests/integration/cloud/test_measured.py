@@ -148,6 +148,9 @@ class TestEvidence:
             service(bed).check("box-1")
         assert "agent.upgrade" in refused.value.remedy
         assert bed.fleet.commands() == []
+        bed.fleet.set_blocked("box-1", blocked=True)
+        assert service(bed).of_box("box-1").cannot is CannotCheck.BLOCKED
+        bed.fleet.set_blocked("box-1", blocked=False)
         bed.fleet.revoke("box-1")
         assert service(bed).of_box("box-1").cannot is CannotCheck.NOT_ENROLLED
 

@@ -122,6 +122,15 @@ def _kinds(words: Callable[[str], str]) -> dict[str, str]:
     }
 
 
+def _webhook_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
+    return {
+        AuditKind.WEBHOOK_ADDED: words("Webhook made"),
+        AuditKind.WEBHOOK_DISABLED: words("Webhook disabled"),
+        AuditKind.WEBHOOK_ENABLED: words("Webhook enabled"),
+        AuditKind.WEBHOOK_REMOVED: words("Webhook deleted"),
+    }
+
+
 def kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
     """Return the names of all changes for people."""
     return {
@@ -157,11 +166,7 @@ def kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
         AuditKind.STORE_RESTORED: words("Store restored from a backup"),
         AuditKind.TOKEN_MADE: words("Token made"),
         AuditKind.TOKEN_TAKEN_BACK: words("Token taken back"),
-        AuditKind.WEBHOOK_ADDED: words("Webhook made"),
-        AuditKind.WEBHOOK_DISABLED: words("Webhook disabled"),
-        AuditKind.WEBHOOK_ENABLED: words("Webhook enabled"),
-        AuditKind.WEBHOOK_REMOVED: words("Webhook deleted"),
-    }
+    } | _webhook_names(words)
 
 
 def _person_kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:

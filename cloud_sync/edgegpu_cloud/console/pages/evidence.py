@@ -46,6 +46,10 @@ def _why_not(words: Callable[[str], str]) -> Mapping[CannotCheck, Mapping[str, s
             "why": words("The box is not enrolled: it cannot be asked."),
             "remedy": words("Enrol it anew."),
         },
+        CannotCheck.BLOCKED: {
+            "why": words("The box is blocked: it cannot be asked."),
+            "remedy": words("Look at it first, then unblock it."),
+        },
         CannotCheck.UNINSTALLED: {
             "why": words("edgegpu was taken off the box: it cannot be asked."),
             "remedy": words("Install it there again: the page Enrol has the line."),

@@ -37,6 +37,7 @@ class CannotCheck(StrEnum):
     """Why a box cannot be asked for evidence now."""
 
     NOT_ENROLLED = phrase("the box is not enrolled")
+    BLOCKED = phrase("the box is blocked")
     UNINSTALLED = phrase("edgegpu was taken off the box")
     OFFLINE = phrase("the box is offline")
     OLD_AGENT = phrase("this agent cannot check")
@@ -52,6 +53,8 @@ class CannotCheck(StrEnum):
         match self:
             case CannotCheck.NOT_ENROLLED:
                 return phrase("enrol it anew: edgegpu-cloud enrol")
+            case CannotCheck.BLOCKED:
+                return phrase("look at it, then `edgegpu-cloud boxes unblock %(box)s`", box=box)
             case CannotCheck.UNINSTALLED:
                 return phrase("install edgegpu on it again: edgegpu-cloud enrol prints the line")
             case CannotCheck.OFFLINE:
@@ -203,6 +206,8 @@ def _cannot(
 ) -> CannotCheck | None:
     status = latest.get(TopicKind.STATUS)
     body = status.body if status is not None else {}
+    if box.state is BoxState.BLOCKED:
+        return CannotCheck.BLOCKED
     if box.state is not BoxState.ENROLLED:
         return CannotCheck.NOT_ENROLLED
     if body.get("state") == "bye" and body.get("why") == UNINSTALLED:

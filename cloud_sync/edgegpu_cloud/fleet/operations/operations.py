@@ -16,7 +16,7 @@ from edgegpu_cloud.fleet.operations.kinds import check_own, checked_args
 from edgegpu_cloud.fleet.operations.limits_preview import LimitsPreviewPage, limits_preview_page
 from edgegpu_cloud.fleet.operations.seen_boxes import difference_words, names_of_some
 from edgegpu_cloud.fleet.operations.sharing_preview import SharingPreviewPage, sharing_preview_page
-from edgegpu_cloud.fleet.operations.undo import UndoPlan, asked_own, undo_plan
+from edgegpu_cloud.fleet.operations.undo import UndoPlan, asked_own, returned_args, undo_plan
 from edgegpu_cloud.fleet.present.steps import LimitsSteps, steps_of_query
 from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings
 from edgegpu_cloud.phrases import joined, phrase
@@ -164,7 +164,7 @@ class Operations:
                 return self._same(tx, held, new, request)
             boxes = tx.operations.devices(new.id)
             self._check_boxes(tx, boxes, chosen, expect)
-            _audit_start(tx, new, len(boxes))
+            _audit_start(tx, new, len(boxes), own)
             return self._view(tx, new.id)
 
     def undo_plan(self, id_: str) -> UndoPlan:
@@ -452,16 +452,16 @@ class Operations:
         )
 
 
-def _audit_start(tx: Transaction, new: Operation, boxes: int) -> None:
-    after: Json = {"kind": new.kind.value, "args": audited_args(new.args), "boxes": boxes}
+def _audit_start(tx: Transaction, new: Operation, boxes: int, own: Mapping[DeviceId, BoxArgs]) -> None:
+    undo = bool(new.undoes and new.per_box)
+    args = audited_args(returned_args(new.args, own) if undo else new.args)
+    after: Json = {"kind": new.kind.value, "args": args, "boxes": boxes}
     if new.per_box:
-        after["per_box"] = True  # amounts of its own for each: `box.spec` has them
+        after["returns" if undo else "per_box"] = True  # amounts of its own for each: `box.spec` has them
     if new.undoes:
         after["undoes"] = new.undoes
-    change = AuditedChange({}, after)
-    detail: Json = {"id": new.id, "selector": new.selector}
-    detail |= {"filter": new.filter} if new.filter else {}
-    audit(tx, Author(new.by, new.at_s), AuditKind.OPERATION, change, detail=detail)
+    detail: Json = {"id": new.id, "selector": new.selector} | ({"filter": new.filter} if new.filter else {})
+    audit(tx, Author(new.by, new.at_s), AuditKind.OPERATION, AuditedChange({}, after), detail=detail)
 
 
 def _digest(kind: OperationKind, args: Json, chosen: BoxFilter, own: Mapping[DeviceId, BoxArgs]) -> str:

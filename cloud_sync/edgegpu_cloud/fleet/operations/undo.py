@@ -26,6 +26,7 @@ from edgegpu_sync.messages.spec import AppLimits, Spec
 _CHANGED = (BoxOutcome.STORED, BoxOutcome.APPLIED, BoxOutcome.REJECTED)
 _BACK = {OperationKind.INSTALL: OperationKind.UNINSTALL, OperationKind.UNINSTALL: OperationKind.INSTALL}
 _LIMITS = {"memory_units", "core"}
+_CONTAINER = ("namespace", "app", "container")
 CANNOT = phrase("A command cannot be undone.")
 
 
@@ -126,6 +127,13 @@ def asked_own(plan: UndoPlan) -> Mapping[DeviceId, BoxArgs]:
     if plan.kind is OperationKind.SHARING:
         return {device: replace(one, seen_rev=None) for device, one in plan.own.items()}
     return plan.own
+
+
+def returned_args(args: Json, own: Mapping[DeviceId, BoxArgs]) -> Json:
+    """Return the arguments of an undo: which container, and the values that all of its boxes get back alike."""
+    first, *others = [box.args for box in own.values()]
+    alike = {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+    return {name: args[name] for name in _CONTAINER if name in args} | alike
 
 
 def _left_out(operation: Operation, row: OperationBox, box: BoxRecord | None, now: Spec) -> str:

@@ -82,6 +82,21 @@ def test_each_box_gets_back_its_own_limits(site: ConsoleSite, devices: dict[str,
     assert again.operation.undoes == back.operation.id
 
 
+@pytest.mark.usefixtures("devices")
+def test_the_audit_has_what_an_undo_gave_back(site: ConsoleSite) -> None:
+    done = started(site, OperationKind.LIMITS, **LIMITS, core=1)
+    site.operations().undo(done.operation.id)
+    after = site.api("anna").get("/audit?what=operation").json()["items"][0]["after"]
+    container = {name: LIMITS[name] for name in ("namespace", "app")} | {"container": "main"}
+    values = {name: after["args"][name] for name in after["args"] if name in {*container, "memory_units", "core"}}
+    assert values == container, "the boxes get back amounts of their own, and none is the one that is taken back"
+    assert (after["returns"], after["undoes"], "per_box" in after) == (True, done.operation.id, False)
+    page = site.client("anna").get("/audit?what=operation").text
+    newest = page[page.index("<tbody>") : page.index("</tr>", page.index("<tbody>"))]
+    assert "Boxes get back what they had: yes" in newest
+    assert "10 units" not in newest
+
+
 def test_what_was_requested_comes_back_as_it_was(site: ConsoleSite, devices: dict[str, DeviceId]) -> None:
     device = devices["hall-1"]
     wanted = ContainerLimits(
