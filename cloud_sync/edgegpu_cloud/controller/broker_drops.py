@@ -242,7 +242,7 @@ def _blocked_text(why: str, name: str) -> str:
 def _refused_text(refused: RefusedOfBox) -> str:
     return phrase(
         "in 10 s the broker refused %(messages)s messages and %(filters)s filters of the box, more than a box needs: "
-        "look at it; `edgegpu-cloud revoke` takes it off the broker",
+        "look at it; `edgegpu-cloud boxes block BOX` takes it off the broker",
         messages=refused.messages,
         filters=refused.filters,
     )

@@ -354,7 +354,7 @@ class UnitOfWork:
         for device in devices:
             text = phrase(
                 "the box sent %(count)s messages within a minute, more than a box needs: look at it; "
-                "`edgegpu-cloud revoke` takes it off the broker",
+                "`edgegpu-cloud boxes block BOX` takes it off the broker",
                 count=floods[device],
             )
             self.tx.notes.alarm(FLOOD, device=device, text=text, now_s=self.now_s)

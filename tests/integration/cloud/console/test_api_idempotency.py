@@ -47,6 +47,10 @@ CHANGING: tuple[tuple[str, str, object], ...] = (
     ("POST", "/alarms/{number}/seen", None),
     ("POST", "/alerts/{number}/silence", {"for_s": 60}),
     ("POST", "/alerts/webhook/test", None),
+    ("POST", "/alerts/webhooks", {"url": "https://pager.example.com/edgegpu"}),
+    ("POST", "/alerts/webhooks/{id_}/test", None),
+    ("PATCH", "/alerts/webhooks/{id_}", {"disabled": True}),
+    ("DELETE", "/alerts/webhooks/{id_}", None),
     ("POST", "/enrolment/tokens", {"name": "hall-9"}),
     ("DELETE", "/enrolment/tokens/{id_}", None),
     ("POST", "/enrolment/attempts/{id_}/approve", None),
@@ -54,6 +58,8 @@ CHANGING: tuple[tuple[str, str, object], ...] = (
     ("POST", "/boxes/{box}/evidence/check", None),
     ("POST", "/boxes/{box}/confirm", None),
     ("POST", "/boxes/{box}/cluster", {"accept": False}),
+    ("POST", "/boxes/{box}/block", {"confirm": "hall-1"}),
+    ("POST", "/boxes/{box}/unblock", None),
     ("POST", "/boxes/{box}/revoke", {"confirm": "hall-1"}),
     ("POST", "/boxes/{box}/forget", {"confirm": "hall-1"}),
 )
@@ -137,10 +143,10 @@ def busy(site: ConsoleSite, hall: DeviceId) -> ConsoleSite:
 
 def found_id(client: TestClient, path: str) -> str:
     """Return the id of what a request changes: the newest of its list."""
-    for name in ("/commands", "/operations", "/enrolment/tokens", "/enrolment/attempts"):
+    for name in ("/commands", "/operations", "/enrolment/tokens", "/enrolment/attempts", "/alerts/webhooks"):
         if path.startswith(f"{name}/{{id_}}"):
             found = client.get(name).json()
-            return str((found if isinstance(found, list) else found["items"])[0]["id"])
+            return next(str(row["id"]) for row in (found if isinstance(found, list) else found["items"]) if row["id"])
     return ""
 
 

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, Request, expect
 
 def test_the_fleet_changes_without_reload(site: ConsoleSite, url: str) -> None:
     hall = site.add(1, "hall-1")
+    site.connect(hall)
     site.report(hall, box("hall-1", (card("0"),)))
     with browser(url) as context:
         page = context.new_page()

@@ -197,7 +197,7 @@ def test_a_release_that_no_box_takes_is_refused_and_the_form_stays(
     assert (page.status_code, told in text, 'id="plan"' in text) == (400, True, False), text
     for name in RELEASE:
         assert f'name="{name}" value="{given[name]}"' in text
-    assert '<option value="upgrade" selected>' in text
+    assert '<input type="hidden" name="what" value="upgrade">' in text
 
 
 def test_a_form_that_says_nothing_of_failures_stops_an_upgrade_and_returns_the_others(hall: UpgradeBed) -> None:
