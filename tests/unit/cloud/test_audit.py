@@ -13,7 +13,7 @@ from kits.auditsite import DEVICE, HALL, SPREAD, UPLOAD, AuditSite, audit_site
 from kits.people import LOCAL
 
 import edgegpu_cloud
-from edgegpu_cloud.console.pages.audit import kind_names
+from edgegpu_cloud.console.pages.audit import groups, kind_names
 from edgegpu_cloud.enrolment.manager import TokenRequest
 from edgegpu_cloud.errors import NotFoundError
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
@@ -221,6 +221,7 @@ OF_COMMANDS = {K.CONTROLLER_ADDED, K.STORE_MIGRATED, K.STORE_RESTORED}
 def test_the_table_has_every_kind_of_change_and_each_has_a_name_on_the_page() -> None:
     assert {*TABLE, *OF_COMMANDS} == set(AuditKind)
     assert set(kind_names(str)) == set(AuditKind)
+    assert {kind.partition(".")[0] for kind in AuditKind} == set(groups(str)), "what the page lets people choose"
 
 
 def test_every_entry_is_made_in_one_place_which_asks_for_before_and_after() -> None:

@@ -19,9 +19,6 @@ from edgegpu_cloud.store.records import AuditFilter, Json
 router = APIRouter()
 
 PAGE = 50
-KINDS = ("box", "command", "alarm", "person", "sign_in", "sign_out", "token", "rollout", "operation", "store")
-"""The kinds that the page offers; others can be typed into its address."""
-
 _LONGEST = 4_000
 """Characters of an entry's JSON that the page shows."""
 
@@ -66,11 +63,11 @@ def audit_page(  # noqa: PLR0913, PLR0917  (one for each filter)
     except CloudError as error:
         problem = error
     shown, words = found[:PAGE], pages.words(request)
-    kinds = _kinds(words)
+    kinds = groups(words)
     values = {
         "query": query,
         "kept": {name: text for name, text in query.items() if text},
-        "kinds": {kind: kinds[kind] for kind in KINDS},
+        "kinds": kinds,
         "names": kinds | {kind.value: name for kind, name in kind_names(words).items()},
         "entries": [(entry, _parts(entry)) for entry in shown],
         "older": shown[-1].number if len(found) > PAGE else 0,
@@ -106,28 +103,24 @@ def _days(words: Callable[[str], str], now_s: float) -> list[tuple[str, str]]:
     return [(name, f"{day:%Y-%m-%d}") for name, day in days]
 
 
-def _kinds(words: Callable[[str], str]) -> dict[str, str]:
-    """Return the names of the kinds for people: each is the beginning of some changes' names."""
+def groups(words: Callable[[str], str]) -> dict[str, str]:
+    """Return the groups of changes that the page offers, by the beginning of their names, with words for people."""
     return {
         "box": words("Box"),
         "command": words("Command"),
         "alarm": words("Alarm"),
+        "alert": words("Alerts"),
+        "webhook": words("Webhooks"),
         "person": words("Person"),
         "sign_in": words("Sign in"),
         "sign_out": words("Sign out"),
         "token": words("Token"),
+        "enrolment": words("Enrolment"),
         "rollout": words("Rollout"),
         "operation": words("Change of many boxes"),
         "store": words("Controller's store"),
-    }
-
-
-def _webhook_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
-    return {
-        AuditKind.WEBHOOK_ADDED: words("Webhook made"),
-        AuditKind.WEBHOOK_DISABLED: words("Webhook disabled"),
-        AuditKind.WEBHOOK_ENABLED: words("Webhook enabled"),
-        AuditKind.WEBHOOK_REMOVED: words("Webhook deleted"),
+        "controller": words("Controller"),
+        "keys": words("Keys"),
     }
 
 
@@ -166,7 +159,11 @@ def kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
         AuditKind.STORE_RESTORED: words("Store restored from a backup"),
         AuditKind.TOKEN_MADE: words("Token made"),
         AuditKind.TOKEN_TAKEN_BACK: words("Token taken back"),
-    } | _webhook_names(words)
+        AuditKind.WEBHOOK_ADDED: words("Webhook made"),
+        AuditKind.WEBHOOK_DISABLED: words("Webhook disabled"),
+        AuditKind.WEBHOOK_ENABLED: words("Webhook enabled"),
+        AuditKind.WEBHOOK_REMOVED: words("Webhook deleted"),
+    }
 
 
 def _person_kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
