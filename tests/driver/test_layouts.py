@@ -55,7 +55,9 @@ def _check_unloaded(unloaded: dict[str, list[str]], version: str) -> None:
     kind, _ = unloaded["plugin"]
     assert kind == "NOT_LOADED"
     (problem,) = unloaded["doctor"]
-    assert re.match(rf"the NVIDIA driver \({re.escape(version)}\) is installed, and .*kernel module", problem)
+    assert re.match(
+        rf"the NVIDIA driver \({re.escape(version)}\) is installed, its kernel module is not loaded", problem
+    )
     assert unloaded["installer"] == ["1 NVIDIA card, and a driver that is installed and not loaded"]
 
 

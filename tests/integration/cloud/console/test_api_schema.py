@@ -35,6 +35,9 @@ REFUSALS = ["400", "401", "403", "404", "405", "406", "409", "413", "415", "422"
 
 NOT_DONE = {
     "POST /boxes/{box}/confirm": "no box here was found ahead of its controller",
+    "POST /boxes/{box}/unblock": "no box here is blocked",
+    "GET /operations/{id_}/undo": "the change of many boxes is under way",
+    "POST /operations/{id_}/undo": "the change of many boxes is under way",
     "POST /rollouts/{number}/resume": "the rollout runs",
 }
 """Endpoints that do not do what they are asked for in any of these requests, with the reason; tests of their own do."""
