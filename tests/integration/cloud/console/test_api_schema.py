@@ -45,7 +45,7 @@ NOT_DONE = {
 TAKES_NOTHING = {
     *("GET /me", "GET /alerts/webhook", "GET /alerts/webhooks"),
     *("GET /operations/{id_}", "GET /commands/{id_}"),
-    *(f"GET /boxes/{{box}}/{name}" for name in ("details", "evidence", "limits", "pods")),
+    *(f"GET /boxes/{{box}}/{name}" for name in ("details", "evidence", "limits", "pending", "pods")),
     "GET /boxes/{box}/limits/{namespace}/{app}/{container}/history",
 }
 """Endpoints that take nothing but a word in their path, and any word fits."""
