@@ -9,7 +9,9 @@ import pytest
 from edgegpu_base.listeners import UNSEEN, listener
 
 
-@pytest.mark.parametrize(("kind", "pid"), [(socket.SOCK_STREAM, os.getpid()), (socket.SOCK_SEQPACKET, UNSEEN)])
+@pytest.mark.parametrize(
+    ("kind", "pid"), [(socket.SOCK_STREAM, os.getpid()), (socket.SOCK_SEQPACKET, UNSEEN)], ids=["stream", "packets"]
+)
 def test_a_process_that_listens_is_told_from_a_name_that_is_left(short_tmp: Path, kind: int, pid: int) -> None:
     path = short_tmp / "s"
     with socket.socket(socket.AF_UNIX, kind) as server:
