@@ -169,12 +169,12 @@ def test_there_is_a_channel_for_each_kind_and_each_op_has_its_arguments() -> Non
 
 
 def rules(name: str) -> list[tuple[str, str]]:
-    """Return the rights of one listener's clients, older boxes too, but for the broker's own counters."""
+    """Return the rights of one listener's clients, older boxes too, but for topics of the broker and its guard."""
     here = Path("/etc/mosquitto/edgegpu")
     places = BrokerPaths(folder=here, data=here, boxes_ca=here, controllers_ca=here, crl=here, cert=here, key=here)
     text = render(Listeners(), places, older_boxes=True)[name]
     found = re.findall(r"^pattern (read|write) (\S+)$", text, re.MULTILINE)
-    return [(right, topic) for right, topic in found if not topic.startswith("$SYS")]
+    return [(right, topic) for right, topic in found if not topic.startswith(("$SYS/", "$CONTROL/"))]
 
 
 def matches(topic: str, address: str) -> bool:

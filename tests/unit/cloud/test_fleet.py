@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kits.reportedcluster import tell_cluster
 from kits.stores import open_store
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
@@ -12,16 +13,12 @@ from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import add_box, new_command_id, next_enrolment
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.specs import ContainerLimits
-from edgegpu_cloud.fleet.summaries import refresh
-from edgegpu_cloud.store.records import AuditEntry, BoxState, EnrolledBox, Latest
+from edgegpu_cloud.store.records import AuditEntry, BoxState, EnrolledBox
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.messages.spec import MAX_APP_LIMITS, Exclusions, PolicyItem, Sharing, Spec
-from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.topics import TopicKind
 
-CLUSTER = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
 NOW_S = 1_790_000_000.0
 
 
@@ -63,15 +60,6 @@ def set_policy(fleet: Fleet, name: str, *, expect_rev: int | None = None) -> int
     return fleet.set_spec(
         "munich", lambda spec: spec.model_copy(update={"policy": policy(name)}), expect_rev=expect_rev
     )
-
-
-def tell_cluster(store: ControllerStore, device: DeviceId, *, holder: bool = False) -> None:
-    stamp = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=1)
-    body = {"cluster": CLUSTER, "items": {}, "holder": holder}
-    told = Latest(device=device, kind=TopicKind.REPORTED, stamp=stamp, at_s=NOW_S, body=body)
-    with store.write() as tx:
-        tx.boxes.add_latest([told])
-        refresh(tx, tx.boxes.get([device]).values(), heard={device: {told.kind: told}})
 
 
 def set_limits(fleet: Fleet, app: str = "asr", *, units: int = 4, force: bool = False) -> int:

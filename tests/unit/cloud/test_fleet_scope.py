@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
+from kits.reportedcluster import tell_cluster
 from kits.stores import open_store
 
 from edgegpu_cloud.errors import CloudError, ForbiddenError, NotFoundError
@@ -170,7 +171,8 @@ def test_every_method_of_the_fleet_is_in_these_tables() -> None:
 
 
 def test_apps_have_the_boxes_of_the_scope_alone(store: ControllerStore) -> None:
-    for box in (HALL, YARD):
+    for number, box in enumerate((HALL, YARD), start=1):
+        tell_cluster(store, device(number), cluster=str(number) * 36)
         person(store).set_limits(box, LIMITS)
     key = ContainerKey(LIMITS.namespace, LIMITS.app, LIMITS.container)
     assert [one.boxes for one in person(store).apps.all()] == [2]
