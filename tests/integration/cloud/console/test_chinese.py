@@ -228,7 +228,7 @@ REFUSED: tuple[tuple[str, dict[str, str] | None], ...] = (
     ("/rollouts", {"query": "what=sharing&policy=spread", "typed": "7"}),
     ("/rollouts", {"query": "what=sharing&policy=spread", "typed": "7", "seen": BoxSet.of(()).text}),
     ("/rollouts/99/pause", {"typed": "1"}),
-    ("/alerts/test", {}),
+    ("/alerts/webhooks/none/test", {}),
     ("/alerts/999", {"do": "seen"}),
     ("/alerts/999", {"do": "7200"}),
     ("/alerts/1", {"do": "99999999"}),
