@@ -18,11 +18,10 @@ def listener(path: Path | str, *, timeout_s: float = 1.0) -> int | None:
         probe.settimeout(timeout_s)
         try:
             probe.connect(str(path))
-            pid: int = _CREDENTIALS.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[
-                0
-            ]
+            credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         except (TimeoutError, BlockingIOError):
             return UNSEEN
         except OSError as error:
             return UNSEEN if error.errno == errno.EPROTOTYPE else None
+        pid: int = _CREDENTIALS.unpack(credentials)[0]
         return pid

@@ -16,6 +16,11 @@ HOLD_BACK_S = 3.0
 """After a connection has ended its own route is tried alone for so long."""
 
 
+def host_port(host: str, port: int) -> str:
+    """Return HOST:PORT, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpProxy:
     """A site's proxy for CONNECT; its text never has user and password."""
@@ -35,8 +40,7 @@ class HttpProxy:
 
     def __str__(self) -> str:
         """Return the address alone."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http{'s' * self.tls}://{host}:{self.port}"
+        return f"http{'s' * self.tls}://{host_port(self.host, self.port)}"
 
 
 def proxy_of(url: str) -> HttpProxy | None:
@@ -70,8 +74,7 @@ class BrokerRoute:
 
     def __str__(self) -> str:
         """Return the addresses, without user and password."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}{f' by the proxy {self.proxy}' if self.proxy else ''}"
+        return f"{host_port(self.host, self.port)}{f' by the proxy {self.proxy}' if self.proxy else ''}"
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from edgegpu_sync.link.errors import LinkError
-from edgegpu_sync.link.routes import HttpProxy
+from edgegpu_sync.link.routes import HttpProxy, host_port
 from edgegpu_sync.link.rules import ConnectionEnd
 
 ANSWER_S = 15.0
@@ -35,7 +35,7 @@ def connect_by(proxy: HttpProxy, host: str, port: int, *, tcp_s: float, answer_s
         LinkError: REFUSED where a person has to change something; BUSY where the proxy is too slow; else ABSENT. The
             text has no word of the proxy's, and never user or password.
     """
-    head = f"cannot reach {_pair(host, port)} by the proxy {proxy}"
+    head = f"cannot reach {host_port(host, port)} by the proxy {proxy}"
     if proxy.tls:
         words = "it is an https:// one, and MQTT goes by http:// proxies alone; name one in cloud.proxy"
         raise LinkError(ConnectionEnd.REFUSED, f"{head}: {words}")
@@ -60,7 +60,7 @@ def connect_by(proxy: HttpProxy, host: str, port: int, *, tcp_s: float, answer_s
 
 
 def _request(proxy: HttpProxy, host: str, port: int) -> bytes:
-    target = _pair(host, port)
+    target = host_port(host, port)
     lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}", "User-Agent: edgegpu-agent"]
     if proxy.user:
         lines.append(f"Proxy-Authorization: Basic {base64.b64encode(proxy.user.encode()).decode()}")
@@ -122,7 +122,3 @@ def _words(status: int, head: bytes, proxy: HttpProxy, port: int) -> str:
     if status >= _FAULT:
         return f"it does not reach the broker ({status})"
     return f"it answers CONNECT with {status}: is it a proxy for HTTP? cloud.proxy names it"
-
-
-def _pair(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,5 +1,6 @@
 """`edgegpu card`: let go of a card so that it can be reset, and take it back."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,11 +58,7 @@ def release(
 ) -> None:
     """Stop offering a card, and close what is open of it."""
     with reporting(as_json=json):
-        path = find_socket(socket, config)
-        document = fetch_status(path)
-        found = _find(document, card)
-        gpu = change_card(path, uuid=found.uuid, action="release")
-        pods = _holders(document, found)
+        found, gpu, pods = _change(find_socket(socket, config), card, "release")
         if json:
             print_json({"v": JSON_VERSION, "card": gpu, "pods": pods})
             return
@@ -76,18 +73,22 @@ def accept(
 ) -> None:
     """Offer a card again, whose errors so far count no more."""
     with reporting(as_json=json):
-        path = find_socket(socket, config)
-        document = fetch_status(path)
-        found = _find(document, card)
-        gpu = change_card(path, uuid=found.uuid, action="accept")
+        found, gpu, pods = _change(find_socket(socket, config), card, "accept")
         if json:
-            print_json({"v": JSON_VERSION, "card": gpu, "pods": _holders(document, found)})
+            print_json({"v": JSON_VERSION, "card": gpu, "pods": pods})
             return
         typer.echo(f"card {found.index} ({gpu}) is offered again, if it answers: edgegpu status")
 
 
 put(app, "release", release, RELEASE_HELP, "Let go of a card, so that it can be reset.")
 put(app, "accept", accept, ACCEPT_HELP, "Offer a card again whose errors are mended.")
+
+
+def _change(path: Path, name: str, action: str) -> tuple[CardRow, str, list[str]]:
+    """Have the plugin release or accept a card; return the card, its GPU's UUID, and the pods that hold a share."""
+    document = fetch_status(path)
+    card = _find(document, name)
+    return card, change_card(path, uuid=card.uuid, action=action), _holders(document, card)
 
 
 def _find(document: StatusDocument, name: str) -> CardRow:

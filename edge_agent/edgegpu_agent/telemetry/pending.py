@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from edgegpu_agent.telemetry.parts import part_of, rows_of, seconds_of, silence_words
+from edgegpu_agent.telemetry.parts import count_of, part_of, rows_of, seconds_of, silence_words
 from edgegpu_sync.messages.telemetry import MOST_PENDING, PendingPod, PendingPods
 from edgegpu_sync.wire import MAX_COUNT, clipped
 
@@ -19,11 +19,9 @@ def pending_pods(document: Document) -> PendingPods:
     """Return the pods that the plugin's status names as without a card, with its words."""
     rows = [row for row in (*rows_of(document, "pending"), *rows_of(document, "pods")) if _lacks_card(row)]
     pods = list(_pods(rows))
-    more = document.get("pending_more")
-    unnamed = more if isinstance(more, int) and more > 0 else 0
     return PendingPods(
         pods=tuple(pods[:MOST_PENDING]),
-        more=min(unnamed + max(0, len(pods) - MOST_PENDING), MAX_COUNT),
+        more=min(count_of(document.get("pending_more")) + max(0, len(pods) - MOST_PENDING), MAX_COUNT),
         cluster=isinstance(document.get("extender"), Mapping),
         silent=clipped(silence_words(part_of(document, "pending_silent"))),
     )
@@ -69,4 +67,4 @@ def _pod(uid: str, rows: list[Document]) -> PendingPod:
 
 def _amount(value: object) -> int:
     """Return an amount as far as a message can carry it: somebody may have asked for bytes."""
-    return min(value, MAX_COUNT) if isinstance(value, int) and value > 0 else 0
+    return min(count_of(value), MAX_COUNT)

@@ -4,6 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.details import box_details
@@ -81,6 +82,9 @@ class BoxesWithApp:
     next: str
 
 
+_Page = TypeVar("_Page", AppPage, BoxesWithApp)
+
+
 class FleetApps:
     """One person's view of the apps: those of the boxes in the scope."""
 
@@ -140,28 +144,27 @@ class FleetApps:
 
     def all(self, words: str = "", selector: str = "") -> list[AppValues]:
         """Return every app with its values; CloudError as `page`."""
-        rows: list[AppValues] = []
-        after = ""
-        while True:
-            found = self.page(AppQuery(words=words, selector=selector, after=after, limit=_AT_ONCE))
-            rows += found.apps
-            if not found.next:
-                return rows
-            after = found.next
+        query = AppQuery(words=words, selector=selector, limit=_AT_ONCE)
+        pages = _pages(lambda after: self.page(replace(query, after=after)))
+        return [app for page in pages for app in page.apps]
 
     def all_boxes(self, key: ContainerKey, *, value: str = "", selector: str = "") -> list[BoxValue]:
         """Return every box that has a container, or of them those with one value; CloudError as `boxes`."""
-        rows: list[BoxValue] = []
-        after = ""
-        while True:
-            found = self.boxes(key, value=value, selector=selector, after=after, limit=_AT_ONCE)
-            rows += [
-                BoxValue(device=one.box.device, box=one.box.name, connected=one.box.online, value=one.app.value)
-                for one in found.boxes
-            ]
-            if not found.next:
-                return rows
-            after = found.next
+        pages = _pages(lambda after: self.boxes(key, value=value, selector=selector, after=after, limit=_AT_ONCE))
+        return [
+            BoxValue(device=one.box.device, box=one.box.name, connected=one.box.online, value=one.app.value)
+            for page in pages
+            for one in page.boxes
+        ]
+
+
+def _pages(read: Callable[[str], _Page]) -> Iterator[_Page]:
+    """Yield all pages, each read from where the one before ended."""
+    after: str | None = ""
+    while after is not None:
+        page = read(after)
+        yield page
+        after = page.next or None
 
 
 def _counted(values: Mapping[AppValue, int]) -> list[CountedValue]:
