@@ -181,6 +181,7 @@ def test_every_role_at_every_endpoint(
 
 ANSWERS = {
     "/boxes/{box}/confirm": 422,  # no box of the world was found ahead of its store
+    "/boxes/{box}/unblock": 422,  # no box of the world is blocked
     "/rollouts/{number}/resume": 409,  # it is not paused
     "/operations/{id_}/undo": 422,  # that of the world is a command
 }
