@@ -28,7 +28,7 @@ endif
 # compile the product again then.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e versions schedulers churn box vm chaos bugs cloud fuzz bench nightly lab lock env bundle clean
+.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e restarts versions schedulers churn box vm chaos bugs cloud fuzz bench nightly lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -88,6 +88,10 @@ lint: venv ## style, types, import contracts, generated code, documents, shell, 
 e2e: cc venv simdriver limiter ## run the tests on a real k3s (root; the lab's k3s where there is none; KUBERNETES=1.36: of that version)
 	@tools/setup root "make e2e"
 	@EDGEGPU_K3S='$(EDGEGPU_K3S)' $(PY) -m pytest -m e2e $(PYTEST_ARGS) $(or $(E2E),tests/e2e)
+
+restarts: cc venv simdriver limiter ## restarts of k3s on a busy machine: how many pods does kubelet fail? (root; PODS=600: 45 min); build/e2e
+	@tools/setup root "make restarts"
+	@EDGEGPU_K3S='$(EDGEGPU_K3S)' EDGEGPU_RESTARTED_PODS=$(or $(PODS),60) $(PY) -m pytest -s $(PYTEST_ARGS) tests/e2e/measure_restarts.py
 
 # What depends on kubelet and containerd most.
 VERSIONS = $(addprefix tests/e2e/test_,contract_kubelet.py contract_plugin.py scenarios.py)

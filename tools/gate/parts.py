@@ -29,6 +29,7 @@ PARTS = (
     Part("demo", "make demo ONCE=1", 15),
     Part("e2e", "make e2e", 120, TURNS, ALL_TURNS),
     Part("churn", "make churn SECONDS=1800", 60),
+    Part("restarts", "make restarts PODS=600", 90, 0),
     Part("versions", "make versions FULL=1", 120, 0),  # each is another 10 minutes of building
     Part("schedulers", "make schedulers", 120, 0),  # an API server and five schedulers are built the first time
     Part("box", "make box FULL=1", 480, TURNS, ALL_TURNS),

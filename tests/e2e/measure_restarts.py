@@ -1,0 +1,101 @@
+"""Pods with a finished GPU init container over restarts of k3s on a busy machine: how many does a new kubelet fail?
+
+It admits them anew (see test_restarts.py), and who comes too late with the devices loses them. The machine is as busy
+as two endless loops on two cores make it, beside a k3s that starts. `make restarts PODS=600` measures, and writes the
+figures to build/e2e/restarts.json. All pods of one restart meet one pause of kubelet's: so the kills that lost any are
+counted too.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from math import comb
+
+import pytest
+from e2e.conftest import LOGS, SERVER, insert_cards
+from e2e.k3s import K3s
+from e2e.manifests import container, deployment, pod_spec
+from e2e.plugin_node import cards
+from lab.labkit import wait_until
+
+REPLICAS = 20
+RESTARTED = int(os.environ.get("EDGEGPU_RESTARTED_PODS", "60"))
+CERTAIN = 0.95
+MOST_KILLS = 0.5
+"""No bad luck any more: who registers a second late loses pods at nearly every kill (at load 25, 5 of 30 were seen)."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_cards(k3s: K3s) -> None:
+    insert_cards(k3s, {SERVER: cards(7611, 7611)})
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Keep each of two cores busy."""
+    with ExitStack() as loops:
+        for _ in range(2):
+            loop = loops.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            loops.callback(loop.kill)
+        yield
+
+
+def upper_bound(failures: int, trials: int, certain: float = CERTAIN) -> float:
+    """Return the share that so many failures exclude to be larger, one-sided (Clopper and Pearson)."""
+    low, high = failures / trials, 1.0
+    for _ in range(60):
+        share = (low + high) / 2
+        as_few = sum(comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(failures + 1))
+        low, high = (share, high) if as_few > 1 - certain else (low, share)
+    return high
+
+
+def running(k3s: K3s, namespace: str) -> set[str]:
+    """Return the UIDs of the pods, once all run and no other is there."""
+
+    def probe() -> set[str]:
+        pods = k3s.pods(namespace, "init")
+        ready = [pod for pod in pods if pod["status"].get("phase") == "Running"]
+        whole = len(pods) == len(ready) == REPLICAS
+        return {pod["metadata"]["uid"] for pod in pods} if whole else set()
+
+    return wait_until(probe, what=f"{REPLICAS} pods run and no other is there", timeout_s=300, every_s=0.5)
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.timeout(180 * (RESTARTED // REPLICAS + 5))
+def test_a_busy_machines_kubelet_has_the_devices_in_time(k3s: K3s, namespace: str) -> None:
+    prepare = container("prepare", 1, 1, command=["true"])
+    spec = pod_spec(container(memory=1, core=1), init=[prepare], nodeSelector={"kubernetes.io/hostname": SERVER})
+    k3s.apply(deployment("init", spec, namespace=namespace, replicas=REPLICAS))
+    pods = running(k3s, namespace)
+    restarted, lost, registered = 0, [], []
+    while restarted < RESTARTED:
+        k3s.server.kill()
+        k3s.server.ready()
+        k3s.wait_allocatable(SERVER, 58, 200)
+        # A new pod that runs shows that kubelet has looked at the others.
+        k3s.apply(deployment("new", pod_spec(container(memory=1, core=1)), namespace=namespace))
+        k3s.wait_phase(namespace, "new", "Running")
+        registered.append(k3s.nodes[SERVER].status()["kubelet"]["registered_ms"])
+        after = running(k3s, namespace)
+        lost.append(len(pods - after))
+        restarted, pods = restarted + REPLICAS, after
+        k3s.kubectl("delete", "deployment", "new", "-n", namespace, "--now")
+        wait_until(lambda: not k3s.pods(namespace, "new"), what="the new pod is gone")
+        sys.stdout.write(f"restarts: {restarted} of {RESTARTED} pods, lost {sum(lost)}\n")
+    kills_that_lost = sum(1 for pods_lost in lost if pods_lost)
+    figures = {
+        "restarted": restarted,
+        "lost": sum(lost),
+        "upper_95": round(upper_bound(sum(lost), restarted), 5),
+        "kills": len(lost),
+        "kills_that_lost": kills_that_lost,
+        "registered_ms": registered,
+    }
+    (LOGS / "restarts.json").write_text(json.dumps(figures) + "\n")
+    sys.stdout.write(f"{json.dumps(figures)}\n")
+    assert kills_that_lost <= MOST_KILLS * len(lost), figures
