@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.files import open_at_once
 
 Read = Callable[[int, int], bytes]
 """Returns as many bytes as are there from an offset on, at most a number of them."""
@@ -215,7 +216,7 @@ def opened_library(path: Path) -> Iterator[SharedLibrary]:
         ElfError: it is no 64-bit little-endian shared library.
         OSError: it cannot be read.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = open_at_once(path)
 
     def read(offset: int, size: int) -> bytes:
         try:

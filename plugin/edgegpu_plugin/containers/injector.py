@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from edgegpu_base.driver_libraries import MISSING_REMEDY, missing_text
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.choices.answers import choice_marks
 from edgegpu_core.choices.modes import PluginIsolation
@@ -54,6 +55,7 @@ class CdiSpecInjection:
     def __init__(self, settings: Driver) -> None:
         self._settings = settings
         self._left_out: tuple[str, ...] = ()
+        self._missing: tuple[str, ...] = ()
 
     def allocation(
         self, cards: Sequence[str], *, limited: bool = False, capabilities: Iterable[str] = ()
@@ -82,7 +84,9 @@ class CdiSpecInjection:
         files = driver_files.find(root, version=driver_version)
         for text in files.left_out if files.left_out != self._left_out else ():
             _LOG.warning("%s", text)
-        self._left_out = files.left_out
+        if files.missing and files.missing != self._missing:
+            _LOG.warning("%s; %s", missing_text(files.missing), MISSING_REMEDY)
+        self._left_out, self._missing = files.left_out, files.missing
         return files
 
     def make(self, cards: Sequence[Card], files: DriverFiles, limiter: LimiterFiles | None) -> None:
