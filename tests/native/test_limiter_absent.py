@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from native import cudart
-from native.limiterkit import Container, make_container
+from native.limiterkit import NULL_CARD, Container, make_container, make_null_container
 
 from edgegpu_base.elf import ElfError, library_of, opened_library, without
 from edgegpu_plugin.containers.driver.limiter_copies import LimiterCopies
@@ -75,6 +75,12 @@ for name in (b"cuInit", b"cuFromTomorrow"):
     plain = cuda.cuGetProcAddress(name, ctypes.byref(found), 12000, ctypes.c_uint64(0)), found.value is not None
     newer = cuda.cuGetProcAddress_v2(name, ctypes.byref(found), 12000, ctypes.c_uint64(0), ctypes.byref(status))
     print(*plain, newer, status.value, found.value is not None)
+"""
+_ALLOCATE = """
+import ctypes
+cuda, context, memory = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+print(cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context), end=" ")
+print(cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 20)))
 """
 CARD = "GPU-abababab-abab-abab-abab-abababababab"
 
@@ -249,3 +255,13 @@ def test_the_copy_of_a_library_is_loaded_beside_a_driver_of_its_name(box: Box) -
     container = box.container()
     library = ctypes.CDLL(str(container.libraries / "libcuda.so.1"))
     assert ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "edgegpu_limiter"))) == b"libcuda.so.1"
+
+
+@pytest.mark.parametrize(("flags", "answer"), [((), "0 0 0 0"), (("-DcuDeviceGetUuid_v2=noUuid",), "0 2 0 201")])
+def test_a_driver_that_does_not_say_which_card_it_is_grants_nothing(
+    limiter_build: Path, tmp_path: Path, flags: tuple[str, ...], answer: str
+) -> None:
+    """So such drivers, before 396, are refused by the installer (`edgegpu_base/driver_libraries.py`)."""
+    container = make_null_container(tmp_path, limiter_build, *flags)
+    container.limit((NULL_CARD, 1024))
+    assert container.run(sys.executable, "-c", _ALLOCATE).strip() == answer
