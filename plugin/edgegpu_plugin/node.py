@@ -251,16 +251,11 @@ class NodePart:
         """Return this part's entries of the status document."""
         snapshot = self.state.snapshot()
         return {
-            "injection": {"mode": self.injector.mode, "why": self.injector.why},
+            **self.injector.document(),
             **self._isolation.document(
                 by_runtime=self.injector.is_by_runtime, selftest_problem=self._selftest.problem()
             ),
             "selftest": self._selftest.document(),
-            "driver": {
-                "version": self.nvml.driver_version,
-                "problem": self.nvml.problem,
-                "unknown_functions": list(self.injector.unknown_functions),
-            },
             "kubelet": {
                 "registered": self.link.registered,
                 "registered_ms": self.link.last_registration_ms,

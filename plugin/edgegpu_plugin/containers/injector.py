@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from edgegpu_base.driver_libraries import MISSING_REMEDY, missing_text
 from edgegpu_base.errors import EdgegpuError
@@ -166,6 +167,14 @@ class Injector:
     def why(self) -> str:
         """Return the reason for the mode."""
         return self._choice.why
+
+    def document(self) -> dict[str, Any]:
+        """Return the parts of the status document about the driver and how cards come into containers."""
+        driver = {"version": self._nvml.driver_version, "problem": self._nvml.problem}
+        return {
+            "injection": {"mode": self.mode, "why": self.why},
+            "driver": {**driver, "unknown_functions": list(self._copies.unlisted)},
+        }
 
     def learn_versions(self, versions: NodeVersions) -> None:
         """Take kubelet's version and the runtime's, and choose the injection mode by it."""
@@ -328,11 +337,6 @@ class Injector:
         except PluginError:
             return limiter  # whoever tries them needs the driver too, and reports what it lacks
         return self._copies.of(limiter, files)
-
-    @property
-    def unknown_functions(self) -> tuple[str, ...]:
-        """The functions of the driver that the limiter does not know."""
-        return self._copies.unlisted
 
     def _limiter(self) -> LimiterFiles | None:
         """Return the limiter's libraries; without them only the containers that they hold cannot start."""
