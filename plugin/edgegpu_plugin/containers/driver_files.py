@@ -93,7 +93,8 @@ _TOOLS = ("nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control", "nvidia-c
 _TOOL_FOLDERS = ("usr/bin", "bin", "usr/local/bin", "opt/bin", "usr/sbin")
 _SOCKETS = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
 _OPENCL = "etc/OpenCL/vendors/nvidia.icd"
-"""What OpenCL's loader reads to find the driver, which does not go by libcuda: no container that is held gets it."""
+"""What OpenCL's loader reads to find the driver, of which nobody knows here whether it goes by libcuda: no
+container that is held gets it."""
 _SIMULATED = "var/lib/nvidia-sim"
 """The folder that the simulated driver shares with containers; no real driver has it."""
 _ELF_32 = b"\x7fELF\x01"
