@@ -11,14 +11,24 @@ from edgegpu_core.sentences import Sentence, listed, sentence
 MPS_REASON = "mps: "
 """How reasons begin where memory is held, and compute by time in place of shares of multiprocessors."""
 
-NEWER_DRIVER_REMEDY = (
-    "upgrade edgegpu; until then what the driver's newer functions take counts about two seconds late, by NVML's list"
-)
+NEWER_DRIVER_REMEDY = "upgrade edgegpu; until then programs that it holds find none of the driver's newer functions"
 """What to do where the driver is newer than the limiter's list of functions."""
+
+_MOST_FUNCTIONS = 5
 
 _MOST_NAMES = 3
 _MOST_CARDS = 8
 """An event holds 1 024 characters: on a node with more cards the text names no card."""
+
+
+def unknown_functions(names: Sequence[str]) -> str:
+    """Return what it means that a driver has functions that the limiter's lists have not."""
+    many = "a function" if len(names) == 1 else f"{len(names)} functions"
+    shown = [*names[:_MOST_FUNCTIONS], *(["…"] if len(names) > _MOST_FUNCTIONS else [])]
+    return (
+        f"the driver has {many} that this edgegpu does not know ({', '.join(shown)}): programs that it holds find none "
+        "of that name"
+    )
 
 
 def need(ask: PlaceableRequest, model: ResourceModel) -> Sentence:

@@ -90,12 +90,12 @@ class NodePart:
         results = SelftestResults(config.paths.state)
         self._isolation = _isolated(config, self.state, results)
         self.nvml = self._nvml(config)
-        self._selftest = self._node_selftest(results)
         self._compute = self._compute_control()
         self._ended_slots = EndedSlots(self._isolation.folders)
         self._state_look = StateLook(self._tell_inside, self._isolation.folders)
         self._kubelet_file = config.paths.state / "kubelet-version"
         self.injector = self._injector(objects)
+        self._selftest = self._node_selftest(results)
         self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
         kubelet_facts = NodeKubeletFacts(
             model=model, kubelet=self._kubelet_pods, pod_resources=PodResources(config.kubelet.pod_resources)
@@ -143,7 +143,7 @@ class NodePart:
             is_wanted=lambda: self._isolation.is_needed,
             cards=self.state.cards,
             driver_version=lambda: self.nvml.driver_version,
-            limiter=self._isolation.libraries,
+            limiter=self.injector.limiter_files,
             changed=partial(mark_changed, config.paths.run),
         )
 
@@ -165,6 +165,7 @@ class NodePart:
             config.driver,
             self.nvml,
             run=config.paths.run,
+            state=config.paths.state,
             isolation=self._isolation,
             versions=NodeVersions.of_line(_read_line(self._kubelet_file)),
             ask_versions=lambda: _versions(objects, config.node_name),
@@ -250,12 +251,11 @@ class NodePart:
         """Return this part's entries of the status document."""
         snapshot = self.state.snapshot()
         return {
-            "injection": {"mode": self.injector.mode, "why": self.injector.why},
+            **self.injector.document(),
             **self._isolation.document(
                 by_runtime=self.injector.is_by_runtime, selftest_problem=self._selftest.problem()
             ),
             "selftest": self._selftest.document(),
-            "driver": {"version": self.nvml.driver_version, "problem": self.nvml.problem},
             "kubelet": {
                 "registered": self.link.registered,
                 "registered_ms": self.link.last_registration_ms,

@@ -59,6 +59,8 @@ class Found:
     """The names of all libraries in a container."""
     tools: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """What libcuda asks for and is not there: with the packages as they are, and without the compiler of PTX."""
     same_without_version: bool = False
     """Whether it finds the same while the module is not loaded and nobody says the driver's version."""
     mounts: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
@@ -155,10 +157,21 @@ def _find(version: str) -> Found:
         libraries=_names(files),
         tools=tuple(path.name for path in files.tools),
         left_out=files.left_out,
+        missing=(*files.missing, "-", *_without_compiler(version)),
         same_without_version=files == unloaded,
         mounts=_mounts(files),
         unloaded=_unloaded(),
     )
+
+
+def _without_compiler(version: str) -> tuple[str, ...]:
+    """Return what is missing where the package of the compiler of PTX was left out."""
+    (path,) = (path for path in Path("/usr/lib").rglob("libnvidia-ptxjitcompiler.so.*.*") if not path.is_symlink())
+    away = path.rename(path.with_name("away"))
+    try:
+        return find(Path("/"), version=version).missing
+    finally:
+        away.rename(path)
 
 
 def _answers(container: Path, machine: Path, mounts: dict[str, str]) -> Iterator[tuple[str, tuple[int, str]]]:

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driver.cache import LIBRARIES, Unpacked
+from native.limiterkit import LIBRARIES as LIMITER
 from native.limiterkit import make_container
 from native.simkit import DRIVER_FILE
+
+from edgegpu_plugin.containers.driver.limiter_copies import LimiterCopies
+from edgegpu_plugin.containers.driver_files import DriverFiles, Library
+from edgegpu_plugin.containers.limiter_files import find_limiter
 
 TIMEOUT_S = 120
 CARD = "GPU-abababab-abab-abab-abab-abababababab"
@@ -50,13 +55,26 @@ class Sides:
         return Answer(done.returncode, done.stdout, done.stderr)
 
 
+STEMS = {"libcuda.so.1": "cuda", "libnvidia-ml.so.1": "nvidia-ml"}
+"""The stems of the libraries that the limiter stands in for, by SONAME."""
+
+
+def make_copies(driver: Unpacked, limiter_build: Path, folder: Path) -> LimiterCopies:
+    """Make the limiter's libraries as containers get them over a driver, in a folder."""
+    libraries = tuple(Library(driver.library(STEMS[name]), (name,)) for name in LIMITER)
+    copies = LimiterCopies(folder)
+    copies.of(find_limiter(limiter_build), DriverFiles(root=driver.root, version="", libraries=libraries))
+    return copies
+
+
 def make_sides(driver: Unpacked, limiter_build: Path, folder: Path) -> Sides:
     """Lay both sides out in a folder: links to the driver, and a container of the limiter's on it."""
     bare = folder / "bare"
     bare.mkdir()
     for path in driver.folder.iterdir():
         (bare / path.name).symlink_to(path)
-    container = make_container(folder / "container", limiter_build, bare)
+    make_copies(driver, limiter_build, folder / "limiter")
+    container = make_container(folder / "container", folder / "limiter", bare)
     container.limit((CARD, 1024))
     for libraries in (bare, container.libraries):
         (libraries / DRIVER_FILE).symlink_to("libcuda.so.1")  # as the recorder of requests is linked to

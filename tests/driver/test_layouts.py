@@ -15,6 +15,7 @@ import pytest
 from driver.cache import LIBRARIES, Unpacked
 from driver.report import Figures
 
+from edgegpu_base.driver_libraries import FIRST_DRIVER
 from edgegpu_plugin.containers.driver_files import soname
 
 pytestmark = pytest.mark.driver
@@ -38,6 +39,9 @@ def test_what_the_plugin_finds_is_what_a_container_needs(driver: Unpacked, figur
         return
     assert (found["error"], found["left_out"], found["same_without_version"]) == ("", [], True)
     assert set(found["libraries"]) == _names(driver)
+    # before 450 another library asks for it
+    left = [] if driver.branch.name in {"390", "418"} else ["libnvidia-ptxjitcompiler.so.1"]
+    assert found["missing"] == ["-", *left]
     assert found["tools"] == [name for name in TOOLS if driver.program(name)]
     _check_unloaded(found["unloaded"], driver.branch.version)
     assert sorted(tried["answers"]) == ["cdi", "devices"]
@@ -54,11 +58,14 @@ def _check_unloaded(unloaded: dict[str, list[str]], version: str) -> None:
     """Check that plugin, doctor and installer name the state: installed, and the module is not loaded."""
     kind, _ = unloaded["plugin"]
     assert kind == "NOT_LOADED"
-    (problem,) = unloaded["doctor"]
+    too_old = int(version.partition(".")[0]) < FIRST_DRIVER
+    problem, *others = unloaded["doctor"]
+    assert [f"the driver {version} is older than 418" in text for text in others] == [True] * too_old
     assert re.match(
         rf"the NVIDIA driver \({re.escape(version)}\) is installed, its kernel module is not loaded", problem
     )
-    assert unloaded["installer"] == ["1 NVIDIA card, and a driver that is installed and not loaded"]
+    refused = [f"the NVIDIA driver {version}"] * too_old
+    assert unloaded["installer"] == [*refused, "1 NVIDIA card, and a driver that is installed and not loaded"]
 
 
 def _tried(driver: Unpacked) -> dict[str, Any]:

@@ -36,7 +36,8 @@ Examples:
 --json prints the plugin's own document and adds "problems":
   {"v": 1, "version", "node", "role", "policy": TEXT, "unit_mib": NUMBER,
    "unit_wanted_mib": NUMBER that is configured and counts when no pod holds a share, or null,
-   "resources": {"memory", "core": TEXT}, "injection": {"mode", "why": TEXT}, "driver": {"version", "problem": TEXT},
+   "resources": {"memory", "core": TEXT}, "injection": {"mode", "why": TEXT}, "driver": {"version", "problem": TEXT,
+    "unknown_functions": [TEXT]},
    "isolation": "none", "limiter" or "mps", "isolation_problem": TEXT,
    "kubelet": {"registered": BOOL, "registered_ms": NUMBER or null, "waiting_for": TEXT},
   "api": {"synced": BOOL, "problem": TEXT, "silent": null or {"why": TEXT, "heard_at": NUMBER or null}},

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgegpu_base.driver_libraries import FIRST_DRIVER, MISSING_REMEDY, missing_text
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, result_of, skipped, warning
-from edgegpu_installer.machine.cards import card_drivers, module_trouble
+from edgegpu_installer.machine.cards import card_drivers, missing_below, module_trouble
 from edgegpu_installer.machine.programs import NOT_FOUND, ProgramResult
 
 _SMI_S = 30.0
@@ -111,6 +112,15 @@ def _version_troubles(
         yield broken(f"cannot find {_LIBRARY} below {root}", "install the driver's libraries, or set driver.root")
     if unloaded:
         yield _no_module(probe, library)
+    branch = (told or module or library).partition(".")[0]
+    if branch.isdigit() and int(branch) < FIRST_DRIVER:
+        yield broken(
+            f"the driver {told or module or library} is older than {FIRST_DRIVER}, the oldest that edgegpu supports: "
+            "programs that it holds get no card memory",
+            f"install a driver of branch {FIRST_DRIVER} or newer",
+        )
+    if missing := missing_below(probe.at(probe.settings.driver_root)):
+        yield warning(missing_text(missing), MISSING_REMEDY)
 
 
 def _no_module(probe: BoxProbe, library: str) -> CheckProblem:

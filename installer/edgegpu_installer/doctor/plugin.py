@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_core.injection import NodeVersions, major_minor
-from edgegpu_core.reasons import MPS_REASON, NEWER_DRIVER_REMEDY, loose_words, node_words
+from edgegpu_core.reasons import MPS_REASON, NEWER_DRIVER_REMEDY, loose_words, node_words, unknown_functions
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import is_known, last_words, restart_k3s, service_troubles, unit
 from edgegpu_installer.doctor.verdict import (
@@ -200,10 +200,12 @@ def _not_tried(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _newer_driver(status: Mapping[str, Any]) -> Iterator[CheckProblem]:
-    """Yield that the driver is newer than the limiter's list of functions, once for all cards: they have one driver."""
+    """Yield that the driver is newer than the limiter's list of functions, or has others: all cards have one driver."""
     rows = (status.get("selftest") or {}).get("cards") or ()
     for text in sorted({str(row["newer_driver"]) for row in rows if row.get("newer_driver")}):
         yield warning(text, NEWER_DRIVER_REMEDY)
+    if unknown := [str(name) for name in (status.get("driver") or {}).get("unknown_functions") or ()]:
+        yield warning(unknown_functions(unknown), NEWER_DRIVER_REMEDY)
 
 
 def _small_shares(status: Mapping[str, Any], states: list[Mapping[str, Any]]) -> Iterator[CheckProblem]:

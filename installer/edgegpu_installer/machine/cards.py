@@ -3,9 +3,10 @@
 import os
 import re
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgegpu_base.driver_libraries import missing_libraries
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.programs import SYSTEM_PATH, run
@@ -15,6 +16,7 @@ _LISTED = re.compile(r"GPU \d+: (.+) \(UUID: (GPU-[0-9a-f-]+)\)")
 _FIELD = re.compile(r"^([^:\n]+):[ \t]*(.*)$", re.MULTILINE)
 _LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib")
 _LIBRARY = "libnvidia-ml.so.1"
+_VERSION = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
 _NVIDIA_VENDOR, _DISPLAY = "0x10de", "0x03"
 _NODES = ("nvidia*", "nvidia-caps/*")
 _MODULE = re.compile(r"/nvidia(-[\w-]+)?-uvm\.ko")
@@ -45,6 +47,10 @@ class Cards:
     why: str = ""
     installed: bool = True
     """Whether the driver's library is there, loaded or not."""
+    version: str = ""
+    """The driver's version by its libraries; empty when their names have none."""
+    missing: tuple[str, ...] = ()
+    """The driver's libraries that its libcuda asks for, and that are not there."""
     trouble: "ModuleTrouble | None" = None
     """Why the module of an installed driver is not loaded, or that another driver has the cards; None with a driver."""
 
@@ -63,18 +69,36 @@ def read_cards(layout: Layout, *, driver_root: str = "/", timeout_s: float = 10.
     on_bus = len(_display_cards(layout))
     folders = sorted((root / _GPUS).glob("*/information"))
     found = [card for card in (_described(_read(folder)) for folder in folders) if card is not None]
+    version, missing = driver_version(root), missing_below(root)
     if found:
-        return Cards(tuple(found), driver=True, on_bus=on_bus)
+        return Cards(tuple(found), driver=True, on_bus=on_bus, version=version, missing=missing)
     installed = any((root / folder / _LIBRARY).exists() for folder in _LIBRARIES)
     if not (root / "dev/nvidiactl").exists():
         why = f"there is no {driver_root.rstrip('/')}/dev/nvidiactl"
         trouble = module_trouble(layout) if on_bus else None
-        return Cards((), driver=False, on_bus=on_bus, why=why, installed=installed, trouble=trouble)
+        none = Cards((), driver=False, on_bus=on_bus, why=why, installed=installed, version=version, missing=missing)
+        return replace(none, trouble=trouble)
     program = next((str(p) for p in (root / "usr/bin/nvidia-smi", root / "bin/nvidia-smi") if p.exists()), "nvidia-smi")
     libraries = {} if driver_root == "/" else {"LD_LIBRARY_PATH": ":".join(str(root / folder) for folder in _LIBRARIES)}
     asked = run((program, "-L"), timeout_s=timeout_s, path=path, environment=libraries)
     listed = tuple(MachineCard(uuid, name) for name, uuid in _LISTED.findall(asked.out))
-    return Cards(listed, driver=asked.well, on_bus=on_bus, why=asked.why, installed=installed)
+    seen = Cards(listed, driver=asked.well, on_bus=on_bus, why=asked.why, installed=installed)
+    return replace(seen, version=version, missing=missing)
+
+
+def driver_version(root: Path) -> str:
+    """Return the driver's version below a root, by the file that NVML's link leads to; empty when it is unseen."""
+    for folder in _LIBRARIES:
+        found = _VERSION.search((root / folder / _LIBRARY).resolve().name)
+        if found is not None:
+            return found[1]
+    return ""
+
+
+def missing_below(root: Path) -> tuple[str, ...]:
+    """Return the driver's libraries below a root that its libcuda asks for, and that are not there."""
+    libcuda = next((path for folder in _LIBRARIES if (path := root / folder / "libcuda.so.1").exists()), None)
+    return () if libcuda is None else missing_libraries(libcuda)
 
 
 def module_trouble(layout: Layout) -> ModuleTrouble | None:

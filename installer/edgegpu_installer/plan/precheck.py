@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from edgegpu_base.driver_libraries import FIRST_DRIVER, MISSING_REMEDY
 from edgegpu_core import injection
 from edgegpu_core.injection import Injection, NodeVersions
 from edgegpu_core.model import ResourceModel
@@ -75,7 +76,8 @@ def precheck(
     elif facts.scheduler is not None and facts.scheduler.other_config and role is not MachineRole.AGENT:
         found.append(_merged(facts.scheduler.other_config, MANIFEST))
     if role is not MachineRole.EXTENDER_ONLY:
-        found += [*_no_cards(facts), *_other_runtime(facts), *_runtime(facts), *_others(facts, model)]
+        found += [*_no_cards(facts), *_driver(facts), *_other_runtime(facts), *_runtime(facts)]
+        found += _others(facts, model)
     elif facts.cards.on_bus:
         found += [*_no_cards(facts), *_other_runtime(facts)]
     found += _wsl(facts, role)
@@ -261,6 +263,23 @@ def _block(k3s: K3s) -> Iterator[Finding]:
         except InstallError as error:
             why = f"k3s {k3s.version} takes the scheduler's arguments from that file alone"
             yield _no(error.message, why, error.remedy)
+
+
+def _driver(facts: MachineFacts) -> Iterator[Finding]:
+    """Yield what the installed driver is too old for, or lacks."""
+    branch = facts.cards.version.partition(".")[0]
+    if branch.isdigit() and int(branch) < FIRST_DRIVER:
+        yield _no(
+            f"the NVIDIA driver {facts.cards.version}",
+            f"edgegpu needs {FIRST_DRIVER} or newer: programs do not learn from an older one which card they are on",
+            f"install a driver of branch {FIRST_DRIVER} or newer; a card for which there is none cannot be shared",
+        )
+    if facts.cards.missing:
+        yield _warn(
+            f"the driver lacks {', '.join(facts.cards.missing)}",
+            "its libcuda asks for them: programs that compile for the card fail in containers",
+            MISSING_REMEDY,
+        )
 
 
 def _no_cards(facts: MachineFacts) -> Iterator[Finding]:

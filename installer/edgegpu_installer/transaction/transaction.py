@@ -323,7 +323,15 @@ def _is_tidy(layout: Layout) -> bool:
     return not (layout.tx / "files").exists()
 
 
-_OF_THE_PLUGIN = ("inventory.json", "kubelet-version", "selftest.json", "live-limits.json", "unknown-cluster")
+_OF_THE_PLUGIN = (
+    "inventory.json",
+    "card-faults.json",
+    "kubelet-version",
+    "selftest.json",
+    "live-limits.json",
+    "unknown-cluster",
+)
+_FOLDERS_OF_THE_PLUGIN = ("limiter",)
 """What the plugin writes into the state folder."""
 
 
@@ -334,6 +342,8 @@ def _remove_state(layout: Layout) -> None:
         with suppress(OSError):
             for name in _OF_THE_PLUGIN:  # which may have run for a moment
                 (layout.state / name).unlink(missing_ok=True)
+            for name in _FOLDERS_OF_THE_PLUGIN:
+                shutil.rmtree(layout.state / name, ignore_errors=True)
             layout.state.rmdir()
 
 

@@ -37,12 +37,51 @@ def open_to_others(path: Path, *, below: Path = Path("/")) -> str:
             links += 1
             if links > _MOST_LINKS:
                 raise OSError(f"too many links on the way to {path}")
-            target = at.parent / at.readlink()
-            at = next(start for start in (at.parent, below, Path("/")) if target.is_relative_to(start))
-            left = [*target.relative_to(at).parts, *left]
+            at, parts = _followed(at, below)
+            left = [*parts, *left]
         elif _can_hold(found.st_mode) and found.st_mode & _OTHERS_WRITE:
             return f"{at} can be written by others than root (mode {stat.S_IMODE(found.st_mode):o})"
     return ""
+
+
+def _followed(link: Path, below: Path) -> tuple[Path, tuple[str, ...]]:
+    """Return the folder in which a link's target begins, and the rest of the target.
+
+    An absolute target is one of the driver's root, with that as `/`, as the driver's own programs follow it. What is
+    not there is one of this machine.
+    """
+    target = link.readlink()
+    if not target.is_absolute():
+        return link.parent, target.parts
+    if target.is_relative_to(below):
+        return below, target.relative_to(below).parts
+    inside = Path(*target.parts[1:])
+    start = below if os.path.lexists(below / inside) else Path("/")
+    return start, inside.parts
+
+
+def resolved(path: Path, *, below: Path) -> Path:
+    """Return a path without links, as it is where the driver's root is `/`.
+
+    Raises:
+        OSError: there is nothing at the path, or its links lead in a circle.
+    """
+    at, left, links = below, list(path.relative_to(below).parts), 0
+    while left:
+        name = left.pop(0)
+        if name == "..":
+            at = at.parent
+            continue
+        at = at / name
+        if at.is_symlink():
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(f"too many links on the way to {path}")
+            at, parts = _followed(at, below)
+            left = [*parts, *left]
+        else:
+            at.lstat()
+    return at
 
 
 def _can_hold(mode: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pynvml
 
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS, mig_caps, open_to_others
+from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS, mig_caps, open_to_others, resolved
 from edgegpu_plugin.cards.health import CardHealth
 from edgegpu_plugin.cards.verdicts import CardVerdicts
 from edgegpu_plugin.cards.xids import XidRecovery
@@ -417,7 +417,7 @@ def load_library(root: Path) -> None:
             try:
                 why = open_to_others(path, below=root)
                 if not why:
-                    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+                    ctypes.CDLL(str(resolved(path, below=root)), mode=ctypes.RTLD_GLOBAL)
             except OSError as error:
                 raise NvmlError(
                     NvmlProblem.NO_DRIVER, f"cannot load {path}: {error}; install the driver anew"

@@ -136,6 +136,8 @@ def _mounts(files: DriverFiles, limiter: LimiterFiles | None, machine: str) -> I
             yield _mount(library.path, f"{DRIVER_FOLDER}/{soname}", _READ_ONLY)
     if limiter is None:
         yield from _opened(files, files.opened, machine)
+        for path in files.unheld:
+            yield _mount(path, files.inside(path), _READ_ONLY)
     for tool in files.tools:
         yield _mount(tool, f"/usr/bin/{tool.name}", _READ_ONLY)
     for path in files.read_only:

@@ -5,63 +5,25 @@ A library is identified by its SONAME, the name under which programs ask the loa
 
 import re
 import stat
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
+from edgegpu_base.driver_libraries import asked_libraries
+from edgegpu_base.elf import ElfError, opened_library
+from edgegpu_base.files import read_at_once
 from edgegpu_core.choices.modes import Capability
-from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS, open_to_others
+from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS, open_to_others, resolved
 from edgegpu_plugin.errors import PluginError
-
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_PROGRAM = struct.Struct("<IIQQQQQQ")
-_ENTRY = struct.Struct("<qQ")
-_LOAD, _DYNAMIC = 1, 2
-_NULL, _STRTAB, _SONAME = 0, 5, 14
-_MAGIC_64_LITTLE = b"\x7fELF\x02\x01"
-_MOST_NAME = 256
-_MOST_DYNAMIC = 65536
 
 
 def soname(path: Path) -> str | None:
     """Return a library's SONAME; None when it has none or is no 64-bit little-endian ELF file."""
     try:
-        with path.open("rb") as file:
-            return _soname(file)
-    except (OSError, struct.error, ValueError, OverflowError):
+        with opened_library(path) as library:
+            return library.soname
+    except (ElfError, OSError):
         return None
-
-
-def _soname(file: BinaryIO) -> str | None:
-    header = _HEADER.unpack(file.read(_HEADER.size))
-    if not header[0].startswith(_MAGIC_64_LITTLE):
-        return None
-    offset, count = header[5], header[10]
-    file.seek(offset)
-    programs = [_PROGRAM.unpack(file.read(_PROGRAM.size)) for _ in range(count)]
-    dynamic = next((one for one in programs if one[0] == _DYNAMIC), None)
-    if dynamic is None:
-        return None
-    file.seek(dynamic[2])
-    entries = dict(_until_null(file.read(min(dynamic[5], _MOST_DYNAMIC))))
-    if _SONAME not in entries or _STRTAB not in entries:
-        return None
-    for kind, _, start, address, _, size, _, _ in programs:
-        if kind == _LOAD and address <= entries[_STRTAB] < address + size:
-            file.seek(start + entries[_STRTAB] - address + entries[_SONAME])
-            return file.read(_MOST_NAME).partition(b"\0")[0].decode()
-    return None
-
-
-def _until_null(data: bytes) -> list[tuple[int, int]]:
-    entries = []
-    for tag, value in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size]):
-        if tag == _NULL:
-            break
-        entries.append((tag, value))
-    return entries
 
 
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
@@ -71,6 +33,8 @@ _LIBRARIES = (
     # compute
     "cuda",
     "cudadebugger",
+    "nvidia-compiler",  # OpenCL's, until 460
+    "nvidia-compiler-next",
     "nvidia-fatbinaryloader",  # libcuda is linked to it before 450
     "nvidia-gpucomp",
     "nvidia-nvvm",
@@ -109,6 +73,7 @@ _OPENED_LIBRARIES = {
 _OPENED_FILES = {
     Capability.GRAPHICS: (
         "{shared}/vulkan/icd.d/nvidia_icd.json",
+        "{shared}/vulkan/icd.d/nvidia_icd.x86_64.json",
         "{shared}/vulkan/implicit_layer.d/nvidia_layers.json",
         "{shared}/glvnd/egl_vendor.d/10_nvidia.json",
         "usr/share/nvidia/nvoptix.bin",
@@ -127,8 +92,12 @@ _PLAIN_NAMES = {"cuda": "libcuda.so"}
 _TOOLS = ("nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 _TOOL_FOLDERS = ("usr/bin", "bin", "usr/local/bin", "opt/bin", "usr/sbin")
 _SOCKETS = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
+_OPENCL = "etc/OpenCL/vendors/nvidia.icd"
+"""What OpenCL's loader reads to find the driver, of which nobody knows here whether it goes by libcuda: no
+container that is held gets it."""
 _SIMULATED = "var/lib/nvidia-sim"
 """The folder that the simulated driver shares with containers; no real driver has it."""
+_ELF_32 = b"\x7fELF\x01"
 _VERSION = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)*)$")
 
 
@@ -166,6 +135,10 @@ class DriverFiles:
     """The names in /dev of the device nodes that every container needs."""
     opened: Mapping[Capability, CapabilityFiles] = field(default_factory=dict)
     """What a held container gets where its pod asks for it, and any other container always."""
+    unheld: tuple[Path, ...] = ()
+    """Files of the same path that only a container gets which nothing holds."""
+    missing: tuple[str, ...] = ()
+    """The libraries that libcuda asks for by its own file, and that are not there."""
     left_out: tuple[str, ...] = ()
     """A text for each file that does not come into containers, because a user other than root could replace it."""
 
@@ -197,6 +170,7 @@ def find(root: Path, *, version: str = "") -> DriverFiles:
                 f"cannot find the driver's {wanted} under {root} (looked in {', '.join(LIBRARY_FOLDERS)}{why}): "
                 "install the whole driver, or set driver.root to where it is"
             )
+    missing = _take_asked(place, found, version)
     firmware = [f"{folder}/firmware/nvidia/{version}" for folder in ("lib", "usr/lib")] if version else []
     tools = [place.first((f"{folder}/{name}" for folder in _TOOL_FOLDERS), stat.S_ISREG) for name in _TOOLS]
     read_only = [place.first(firmware, stat.S_ISDIR)]
@@ -211,8 +185,24 @@ def find(root: Path, *, version: str = "") -> DriverFiles:
         shared=tuple(path for path in [place.first([_SIMULATED], stat.S_ISDIR)] if path is not None),
         control_nodes=tuple(name for name in (*CONTROL_NODES, "nvidia-modeset") if _is_there(root / "dev" / name)),
         opened=opened,
+        unheld=tuple(path for path in [place.first([_OPENCL], stat.S_ISREG)] if path is not None),
+        missing=missing,
         left_out=tuple(dict.fromkeys(place.left_out)),
     )
+
+
+def _take_asked(place: "_Place", found: dict[str, Library], version: str) -> tuple[str, ...]:
+    """Take along what libcuda asks for by its own file and no list of ours has; return what of it is not there."""
+    missing = []
+    for name in asked_libraries(found["cuda"].path):
+        stem = name.removeprefix("lib").partition(".so")[0]
+        if stem not in found:
+            library = _library(place, stem, version, name)
+            if library is None:
+                missing.append(name)
+            else:
+                found[stem] = library
+    return tuple(missing)
 
 
 def find_tool(root: Path, name: str) -> Path | None:
@@ -229,19 +219,30 @@ class _Place:
         self.library_folders = tuple(dict.fromkeys((*LIBRARY_FOLDERS, *_linked_folders(root))))
 
     def first(self, names: Iterable[str], kind: Callable[[int], bool]) -> Path | None:
-        """Return the first of these paths that exists, is of the kind, and that only root can replace."""
-        return next((path for name in names if self._is_good(path := self.root / name, kind)), None)
+        """Return the first of these paths that exists, is of the kind, and that only root can replace.
 
-    def _is_good(self, path: Path, kind: Callable[[int], bool]) -> bool:
-        if not _is_there(path):
-            return False
+        Where a link in the driver's root would lead out of it for others, its target is returned.
+        """
+        for name in names:
+            path = self.root / name
+            try:
+                real = resolved(path, below=self.root)
+            except (OSError, ValueError):
+                continue
+            if self._is_good(path, real, kind):
+                return path if _leads_to(path, real) else real
+        return None
+
+    def _is_good(self, path: Path, real: Path, kind: Callable[[int], bool]) -> bool:
         try:
             why = open_to_others(path, below=self.root)
-            mode = path.stat().st_mode
+            mode = real.stat().st_mode
         except OSError as error:
             why, mode = f"cannot look at it: {error.strerror or error}", 0
         if not why and not kind(mode):
             why = "it is of another kind"
+        if not why and stat.S_ISREG(mode) and _is_of_32_bits(real):
+            return False
         if why:
             self.left_out.append(f"{path} is left out: {why}")
         return not why
@@ -256,6 +257,22 @@ def _is_there(path: Path) -> bool:
     return True
 
 
+def _leads_to(path: Path, real: Path) -> bool:
+    """Return whether this machine follows a path to the same file as the driver's own programs."""
+    try:
+        return path.samefile(real)
+    except OSError:
+        return False
+
+
+def _is_of_32_bits(path: Path) -> bool:
+    """Return whether a file is a 32-bit library or program: distributions keep such beside those of 64 bits."""
+    try:
+        return read_at_once(path, most=len(_ELF_32)) == _ELF_32
+    except OSError:
+        return False
+
+
 def _linked_folders(root: Path) -> Iterator[str]:
     """Yield the folders below the root to which the main libraries' links lead: Debian's alternatives have others.
 
@@ -263,16 +280,16 @@ def _linked_folders(root: Path) -> Iterator[str]:
     """
     for stem in _NEEDED:
         for folder in LIBRARY_FOLDERS:
-            target = _target(root / folder / f"lib{stem}.so.1")
+            target = _target(root / folder / f"lib{stem}.so.1", root)
             if target is not None and target.is_relative_to(root):
                 yield str(target.parent.relative_to(root))
 
 
-def _target(link: Path) -> Path | None:
+def _target(link: Path, root: Path) -> Path | None:
     """Return the file to which a link leads in the end; None where there is no link, or where it leads in a circle."""
     try:
-        return link.resolve() if link.is_symlink() else None
-    except (OSError, RuntimeError):
+        return resolved(link, below=root) if link.is_symlink() else None
+    except (OSError, ValueError):
         return None
 
 
@@ -281,7 +298,7 @@ def _version(root: Path) -> str:
     for stem in _NEEDED:
         for folder in LIBRARY_FOLDERS:
             link = root / folder / f"lib{stem}.so.1"
-            target = _VERSION.search(str(_target(link) or ""))
+            target = _VERSION.search(str(_target(link, root) or ""))
             if target is not None:
                 return target[1]
             versions = [
@@ -305,10 +322,12 @@ def _capability(place: _Place, capability: Capability, version: str) -> Capabili
     return CapabilityFiles(libraries, tuple(path for path in paths if path is not None))
 
 
-def _library(place: _Place, stem: str, version: str) -> Library | None:
+def _library(place: _Place, stem: str, version: str, *others: str) -> Library | None:
+    """Return a library of the driver by its stem, or else by other names; None where there is none."""
     names = [f"lib{stem}.so.{version}"] if version else []
     names += [f"lib{stem}.so.1"] if stem in _NEEDED else []
     names += [_OTHER_NAMES[stem]] if stem in _OTHER_NAMES else []
+    names += others
     path = place.first((f"{folder}/{name}" for name in names for folder in place.library_folders), stat.S_ISREG)
     if path is None:
         return None

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from edgegpu_base.driver_libraries import MISSING_REMEDY, missing_text
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.choices.answers import choice_marks
 from edgegpu_core.choices.modes import PluginIsolation
@@ -25,6 +27,7 @@ from edgegpu_plugin.containers.cdi import (
     node_names,
     write_spec,
 )
+from edgegpu_plugin.containers.driver.limiter_copies import LimiterCopies
 from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
 from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY
 from edgegpu_plugin.containers.isolation import IsolatedContainers
@@ -53,6 +56,7 @@ class CdiSpecInjection:
     def __init__(self, settings: Driver) -> None:
         self._settings = settings
         self._left_out: tuple[str, ...] = ()
+        self._missing: tuple[str, ...] = ()
 
     def allocation(
         self, cards: Sequence[str], *, limited: bool = False, capabilities: Iterable[str] = ()
@@ -67,11 +71,11 @@ class CdiSpecInjection:
         opened = [capability_name(one) for one in capabilities] if limited else []
         return Allocation(cdi_devices=[*(cdi_name(card, limited=limited) for card in cards), *opened])
 
-    def make(self, cards: Sequence[Card], driver_version: str, limiter: LimiterFiles | None) -> DriverFiles:
-        """Make device nodes and links that are missing after a boot, then the specs; return the driver's files.
+    def find(self, cards: Sequence[Card], driver_version: str) -> DriverFiles:
+        """Make device nodes and links that are missing after a boot; return the driver's files.
 
         Raises:
-            PluginError: a part of the driver is missing, or a file cannot be written.
+            PluginError: a part of the driver is missing.
         """
         root = self._settings.root
         if root == Path("/"):
@@ -81,14 +85,23 @@ class CdiSpecInjection:
         files = driver_files.find(root, version=driver_version)
         for text in files.left_out if files.left_out != self._left_out else ():
             _LOG.warning("%s", text)
-        self._left_out = files.left_out
+        if files.missing and files.missing != self._missing:
+            _LOG.warning("%s; %s", missing_text(files.missing), MISSING_REMEDY)
+        self._left_out, self._missing = files.left_out, files.missing
+        return files
+
+    def make(self, cards: Sequence[Card], files: DriverFiles, limiter: LimiterFiles | None) -> None:
+        """Make the specs.
+
+        Raises:
+            PluginError: a file cannot be written.
+        """
         if write_spec(self._settings.cdi_folder, build_spec(cards, files)):
             _LOG.info("CDI spec written for %d cards, driver %s", len(cards), files.version or "of unknown version")
         if limiter is not None:
             write_spec(self._settings.cdi_folder, build_spec(cards, files, limiter=limiter))
             if (spec := build_capabilities(files)) is not None:
                 write_spec(self._settings.cdi_folder, spec)
-        return files
 
 
 class Injector:
@@ -104,6 +117,7 @@ class Injector:
         nvml: Nvml,
         *,
         run: Path,
+        state: Path | None = None,
         isolation: IsolatedContainers | None = None,
         versions: NodeVersions = NO_VERSIONS,
         ask_versions: Callable[[], NodeVersions] = NodeVersions,
@@ -114,6 +128,7 @@ class Injector:
             settings: the section `driver` of the configuration.
             nvml: the source of the driver's version and problems.
             run: the folder below which the links for the mode `devices` are made.
+            state: the folder below which the limiter is fitted to the driver's functions; None for `run`.
             isolation: what holds containers to their memory; None for nothing.
             versions: kubelet's version and the runtime's as they were last, so that containerd is asked once: a
                 start must not keep kubelet waiting.
@@ -131,6 +146,7 @@ class Injector:
         """The capabilities that the driver has files for."""
         self._cdi = CdiSpecInjection(settings)
         self._devices = DeviceNodeInjection(root=settings.root, folder=run / "driver")
+        self._copies = LimiterCopies((state or run) / "limiter")
         self._kept_open = KeptOpen()
         self._ask_versions = ask_versions
         self._making = threading.Lock()
@@ -151,6 +167,14 @@ class Injector:
     def why(self) -> str:
         """Return the reason for the mode."""
         return self._choice.why
+
+    def document(self) -> dict[str, Any]:
+        """Return the parts of the status document about the driver and how cards come into containers."""
+        driver = {"version": self._nvml.driver_version, "problem": self._nvml.problem}
+        return {
+            "injection": {"mode": self.mode, "why": self.why},
+            "driver": {**driver, "unknown_functions": list(self._copies.unlisted)},
+        }
 
     def learn_versions(self, versions: NodeVersions) -> None:
         """Take kubelet's version and the runtime's, and choose the injection mode by it."""
@@ -280,7 +304,9 @@ class Injector:
         """Make the files that allocations refer to; each start calls this, mostly without anything to do."""
         mode, limiter = self._choice.mode, self._limiter()
         try:
-            files = self._cdi.make(cards, self._nvml.driver_version, limiter)
+            files = self._cdi.find(cards, self._nvml.driver_version)
+            limiter = None if limiter is None else self._copies.of(limiter, files)
+            self._cdi.make(cards, files, limiter)
         except (EdgegpuError, OSError) as error:
             if mode is not Injection.RUNTIME:
                 raise
@@ -296,6 +322,21 @@ class Injector:
                 raise
             _LOG.warning("pods of before, whose cards came in kubelet's own answer, may not start again: %s", error)
         self._kept_open.keep(shared)
+
+    def limiter_files(self) -> LimiterFiles:
+        """Return the limiter's libraries as containers get them.
+
+        Raises:
+            PluginError: they are missing, or cannot be used on this machine.
+        """
+        if self._isolation is None:
+            raise PluginError("nothing holds containers here")
+        limiter = self._isolation.libraries()
+        try:
+            files = driver_files.find(self._settings.root, version=self._nvml.driver_version)
+        except PluginError:
+            return limiter  # whoever tries them needs the driver too, and reports what it lacks
+        return self._copies.of(limiter, files)
 
     def _limiter(self) -> LimiterFiles | None:
         """Return the limiter's libraries; without them only the containers that they hold cannot start."""

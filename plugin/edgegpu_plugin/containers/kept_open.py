@@ -18,7 +18,7 @@ def shared_files(files: DriverFiles, limiter: LimiterFiles | None) -> Iterator[P
     opened = files.opened.values()
     for library in chain(files.libraries, *(one.libraries for one in opened)):
         yield library.path
-    for path in chain(files.tools, files.read_only, *(one.read_only for one in opened)):
+    for path in chain(files.tools, files.read_only, files.unheld, *(one.read_only for one in opened)):
         yield from (one for one in path.rglob("*") if one.is_file()) if path.is_dir() else (path,)
     if limiter is not None:
         yield from limiter.libraries.values()

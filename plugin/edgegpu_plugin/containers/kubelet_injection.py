@@ -100,7 +100,8 @@ class DeviceNodeInjection:
         self._files = files
         libraries = _libraries(files, tuple(files.opened))
         wanted = {self.folder / "files" / _plain(name, files.version): path for name, path in libraries}
-        wanted |= {self._file_link(path): path for one in files.opened.values() for path in one.read_only}
+        read_only = (*files.unheld, *(path for one in files.opened.values() for path in one.read_only))
+        wanted |= {self._file_link(path): path for path in read_only}
         wanted |= {self.folder / "files" / path.name: path for path in files.tools}
         if limiter is not None:
             wanted |= {self.folder / "files" / _limiter(name): path for name, path in limiter.libraries.items()}
@@ -144,7 +145,8 @@ class DeviceNodeInjection:
             yield Mount(f"{DRIVER_FOLDER}/{name}", str(self.folder / "files" / name))
         if files is None:
             return
-        for path in (path for one in shown for path in files.opened[one].read_only):
+        unheld = files.unheld if opened is None else ()
+        for path in (*unheld, *(path for one in shown for path in files.opened[one].read_only)):
             yield Mount(files.inside(path), str(self._file_link(path)))
         for tool in files.tools:
             yield Mount(f"/usr/bin/{tool.name}", str(self.folder / "files" / tool.name))

@@ -3,7 +3,8 @@
  * The driver is asked first, with the program's own version and flags; the hook is chosen by the
  * pointer that it returned, since a name alone stands for functions of different arguments. A pointer
  * that is no known form of a function that we stand in is withheld: it could take memory unseen. A
- * form that the list passes on is a known one. */
+ * form that the list passes on is a known one. Withheld is also what a name stands for that the list lacks
+ * altogether: programs take it for one that the driver lacks. */
 #include <stdbool.h>
 
 #include "charge.h"
@@ -32,41 +33,83 @@ static size_t stem(const char *name)
 	return length;
 }
 
-static bool same_stem(const char *name, const char *symbol)
+static bool begins_with(const char *name, const char *begin, size_t length)
 {
-	size_t length = stem(name), same = 0;
+	size_t same = 0;
 
-	while (same < length && name[same] == symbol[same])
+	while (same < length && name[same] == begin[same])
 		same++;
-	return same == length && length == stem(symbol);
+	return same == length;
 }
 
-/* Whether the driver gave a form of this name that the list has. */
-static bool is_listed(const char *symbol, const void *given)
+static bool same_stem(const char *name, const char *symbol)
 {
-	for (int function = 0; function < FN_COUNT; function++)
-		if (same_stem(driver_names[function], symbol) && driver_find(function) == given)
+	size_t length = stem(name);
+
+	return length == stem(symbol) && begins_with(name, symbol, length);
+}
+
+/* The first name of the list that does not stand before this beginning: the list is sorted. */
+static int first_with(const char *begin, size_t length)
+{
+	int low = 0, high = FN_COUNT;
+
+	while (low < high) {
+		int middle = low + (high - low) / 2;
+		const char *name = driver_names[middle];
+		size_t same = 0;
+
+		while (same < length && name[same] == begin[same])
+			same++;
+		if (same < length && (unsigned char)name[same] < (unsigned char)begin[same])
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* What stands in for a function; NULL: nothing does. */
+static void *hook_of(int function)
+{
+	for (int i = 0; i < hooked_count; i++)
+		if (hooked_functions[i].function == function)
+			return hooked_functions[i].hook;
+	return NULL;
+}
+
+static bool is_a_hook(const void *given)
+{
+	for (int i = 0; i < hooked_count; i++)
+		if (given == hooked_functions[i].hook)
 			return true;
 	return false;
 }
 
-/* What the program gets for what the driver gave; NULL: nothing. */
+/* What the program gets for what the driver gave; NULL: nothing, as for a name that the list lacks. */
 static void *stand_in(const char *symbol, void *given)
 {
-	bool guarded = false;
+	bool listed = false, guarded = false, same_form = false;
+	size_t length = stem(symbol);
 
-	for (int i = 0; i < hooked_count; i++) {
-		int function = hooked_functions[i].function;
+	if (is_a_hook(given))
+		return given;	/* the driver found us, not itself */
+	for (int function = first_with(symbol, length);
+	     function < FN_COUNT && begins_with(driver_names[function], symbol, length); function++) {
+		bool is_given;
+		void *hook;
 
-		if (given == hooked_functions[i].hook)
-			return given;	/* the driver found us, not itself */
 		if (!same_stem(driver_names[function], symbol))
 			continue;
-		guarded = true;
-		if (driver_find(function) == given)
-			return hooked_functions[i].hook;
+		listed = true;
+		is_given = driver_find(function) == given;
+		hook = hook_of(function);
+		if (hook != NULL && is_given)
+			return hook;
+		guarded = guarded || hook != NULL;
+		same_form = same_form || is_given;
 	}
-	return guarded && !is_listed(symbol, given) ? NULL : given;
+	return listed && (!guarded || same_form) ? given : NULL;
 }
 
 #define NAME_MAX 256			/* no function's name is longer */

@@ -345,7 +345,7 @@ def test_selftest_says_what_was_found_and_what_to_do(short_tmp: Path) -> None:
         said = edgegpu("selftest", "--last", "--json", "--socket", socket)
         assert "self-test  passed: the driver's CUDA 13.6 is newer" in edgegpu("status", "--socket", socket).out
     assert done.code == 0
-    assert "the driver's CUDA 13.6 is newer: upgrade edgegpu; until then what the driver's newer functions" in done.out
+    assert "the driver's CUDA 13.6 is newer: upgrade edgegpu; until then programs that it holds find none" in done.out
     assert json.loads(said.out)["cards"][0]["cuda_version"] == 13060
     with plugin(short_tmp, document()) as socket:  # a plugin of before
         assert "no card is offered" in edgegpu("selftest", "--last", "--socket", socket).out

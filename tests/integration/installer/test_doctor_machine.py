@@ -313,8 +313,12 @@ def test_what_the_nodes_self_test_found(box: Box) -> None:
     newer = "the driver's CUDA 13.6 is newer than the limiter's list of functions, which ends with CUDA 13.5"
     one = {"index": "0", "card": CARD_0, "verdict": "passed", "newer_driver": newer}
     box.status["selftest"] = {"cards": [one, one | {"index": "1", "card": CARD_1}]}
-    box.expect("limiter", CheckLevel.WARNING, newer, "upgrade edgegpu; until then what the driver's newer functions")
+    box.expect("limiter", CheckLevel.WARNING, newer, "upgrade edgegpu; until then programs that it holds")
     assert len(box.see("limiter").problems) == 1  # the cards have one driver
+    box.status |= tried("passed", 300) | {"driver": {"unknown_functions": ["cuNew", "cuNewer"]}}
+    text = "the driver has 2 functions that this edgegpu does not know (cuNew, cuNewer): programs"
+    box.expect("limiter", CheckLevel.WARNING, text, "upgrade edgegpu")
+    box.status |= {"driver": {}}
     for verdict in ("loose", "harmful"):
         problem = f"card 0: self-test: why {verdict}"
         box.status |= {"isolation_problem": problem, **tried(verdict)}

@@ -126,6 +126,9 @@ def test_what_a_plugin_wrote_that_ran_for_a_moment_goes_too(bed: Bed) -> None:
     def write_and_refuse(deadline: Deadline) -> None:
         for name in ("inventory.json", "kubelet-version", "selftest.json", "live-limits.json", "unknown-cluster"):
             (bed.layout.state / name).write_text("x")
+        (bed.layout.state / "card-faults.json").write_text("x")
+        (bed.layout.state / "limiter").mkdir()
+        (bed.layout.state / "limiter/libcuda.so.1").write_text("x")
         refuse(deadline)
 
     assert bed.run(install(), verify=write_and_refuse).state is TransactionState.ROLLED_BACK

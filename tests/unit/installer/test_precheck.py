@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kits.devicesocket import served_socket
+from kits.elf import library
 from kits.facts import CONTAINERD, SHOWN, FakeBox
 
 from edgegpu_installer.machine.facts import DiskSpace, MachineFacts
@@ -367,6 +368,28 @@ def test_a_kubernetes_that_edgegpu_does_not_run_on_is_named(box: FakeBox, unit: 
     box.write(f"/etc/systemd/system/{unit}.service", f"[Service]\nExecStart={command}\n")
     finding = the_one(found(box))
     assert (finding.what, "install k3s" in finding.remedy) == (name, False)
+
+
+@pytest.mark.parametrize(("version", "refuses"), [("390.157", True), ("418.226.00", False), ("535.309.01", False)])
+def test_a_driver_that_is_too_old_is_refused(box: FakeBox, version: str, *, refuses: bool) -> None:
+    box.k3s()
+    folder = "/usr/lib/x86_64-linux-gnu"
+    box.write(f"{folder}/libnvidia-ml.so.{version}", "")
+    box.layout.at(f"{folder}/libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{version}")
+    findings = [(one.what, one.level) for one in found(box)]
+    assert findings == ([(f"the NVIDIA driver {version}", FindingLevel.REFUSE)] if refuses else [])
+
+
+def test_libraries_that_the_driver_asks_for_and_lacks_are_a_warning(box: FakeBox) -> None:
+    box.k3s()
+    folder = "/usr/lib/x86_64-linux-gnu"
+    content = library(["libcuda.so.1"]) + b"\0libnvidia-ptxjitcompiler.so.1\0libnvidia-nvvm.so.4\0"
+    box.write(f"{folder}/libcuda.so.1", "")
+    box.layout.at(f"{folder}/libcuda.so.1").write_bytes(content)
+    box.write(f"{folder}/libnvidia-nvvm.so.570.1", "")
+    assert the_one(found(box), FindingLevel.WARN).what == "the driver lacks libnvidia-ptxjitcompiler.so.1"
+    box.write(f"{folder}/libnvidia-ptxjitcompiler.so.570.1", "")
+    assert found(box) == []
 
 
 def test_a_driver_that_is_not_there_yet_is_a_warning(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from kits.elf import library
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.choices.modes import Capability
@@ -20,10 +21,12 @@ from edgegpu_plugin.config.schema import Driver
 from edgegpu_plugin.containers.cdi import build_spec
 from edgegpu_plugin.containers.driver_files import find, soname
 from edgegpu_plugin.containers.injector import Injector
+from edgegpu_plugin.containers.limiter_files import LimiterFiles
 from edgegpu_plugin.errors import PluginError
 
 CARD = Card(uuid="GPU-1", index=0, name="T4", memory_mib=15360, pci="00000000:01:00.0", minor=0)
 DEBIAN, RED_HAT = "usr/lib/x86_64-linux-gnu", "usr/lib64"
+NEEDED = (f"{DEBIAN}/libcuda.so.570.1", f"{DEBIAN}/libnvidia-ml.so.570.1")
 
 
 def lay(root: Path, *names: str) -> None:
@@ -107,6 +110,68 @@ def test_what_is_opened_alone_is_told_apart(tmp_path: Path) -> None:
     assert names(tmp_path) == ["libcuda.so.570.1", "libnvidia-ml.so.570.1"]
 
 
+@pytest.mark.parametrize("folder", ["usr/lib", "usr/lib64"])
+def test_a_library_of_32_bits_is_passed_over(tmp_path: Path, folder: str) -> None:
+    """Red Hat has them in /usr/lib, beside /usr/lib64; Arch has the others there."""
+    lay(tmp_path, *NEEDED, f"{folder}/libnvidia-nvvm.so.570.1")
+    (tmp_path / folder / "libnvidia-nvvm.so.570.1").write_bytes(b"\x7fELF\x01\x01\x01")
+    assert names(tmp_path) == ["libcuda.so.570.1", "libnvidia-ml.so.570.1"]
+    (tmp_path / folder / "libnvidia-nvvm.so.570.1").write_bytes(b"\x7fELF\x02\x01\x01")
+    assert "libnvidia-nvvm.so.570.1" in names(tmp_path)
+
+
+def test_absolute_links_lead_on_in_the_driver_s_own_root(tmp_path: Path) -> None:
+    """So a driver container has Debian's alternatives; this machine may have something else at their targets."""
+    branch, alternatives = f"{DEBIAN}/nvidia/tesla-470", tmp_path / "etc/alternatives"
+    lay(tmp_path, *(f"{branch}/lib{stem}.so.470.9" for stem in ("cuda", "nvidia-ml", "nvidia-ptxjitcompiler")))
+    lay(tmp_path, "usr/lib/nvidia/tesla-470/nvidia-smi")
+    alternatives.mkdir(parents=True)
+    for stem in ("cuda", "nvidia-ml"):
+        (tmp_path / branch / f"lib{stem}.so.1").symlink_to(f"lib{stem}.so.470.9")
+        (alternatives / f"nvidia--lib{stem}.so.1").symlink_to(f"/{branch}/lib{stem}.so.1")
+        (tmp_path / DEBIAN / f"lib{stem}.so.1").symlink_to(f"/etc/alternatives/nvidia--lib{stem}.so.1")
+    (alternatives / "nvidia-smi").symlink_to("/usr/lib/nvidia/tesla-470/nvidia-smi")
+    (tmp_path / "usr/bin").mkdir()
+    (tmp_path / "usr/bin/nvidia-smi").symlink_to("/etc/alternatives/nvidia-smi")
+    found = find(tmp_path)
+    assert (found.version, found.left_out) == ("470.9", ())
+    assert {library.path.parent for library in found.libraries} == {tmp_path / branch}
+    assert len(found.libraries) == 3
+    assert found.tools == (tmp_path / "usr/lib/nvidia/tesla-470/nvidia-smi",)
+
+
+def test_what_libcuda_asks_for_by_its_own_file_comes_along_or_is_missing(tmp_path: Path) -> None:
+    lay(tmp_path, *NEEDED, f"{DEBIAN}/libnvidia-tomorrow.so.570.1", f"{DEBIAN}/libnvidia-later.so.9")
+    asked = (
+        "libnvidia-tomorrow.so.1",
+        "libnvidia-later.so.9",
+        "libnvidia-ptxjitcompiler.so.1",
+        "libnvidia-pkcs11.so.1",
+    )
+    words = b"\0".join(name.encode() for name in (*asked, "see libnvidia-no.so.1 there"))
+    (tmp_path / NEEDED[0]).write_bytes(library(["libcuda.so.1"]) + b"\0" + words + b"\0")
+    found = find(tmp_path)
+    assert found.missing == ("libnvidia-ptxjitcompiler.so.1",)
+    assert sorted({"libnvidia-later.so.9", "libnvidia-tomorrow.so.570.1"} & set(names(tmp_path))) == [
+        "libnvidia-later.so.9",
+        "libnvidia-tomorrow.so.570.1",
+    ]
+    lay(tmp_path, f"{DEBIAN}/libnvidia-ptxjitcompiler.so.570.1")
+    assert find(tmp_path).missing == ()
+
+
+def test_opencl_s_loader_finds_the_driver_where_nothing_holds_a_container(tmp_path: Path) -> None:
+    icd, vulkan = "etc/OpenCL/vendors/nvidia.icd", "usr/share/vulkan/icd.d/nvidia_icd.x86_64.json"
+    lay(tmp_path, *NEEDED, f"{DEBIAN}/libnvidia-compiler.so.570.1", f"{DEBIAN}/libGLX_nvidia.so.570.1", icd, vulkan)
+    files, limiter = find(tmp_path), LimiterFiles({})
+    held, free = (json.dumps(build_spec([CARD], files, limiter=one)["containerEdits"]) for one in (limiter, None))
+    assert ('"/etc/OpenCL/vendors/nvidia.icd"' in free, "nvidia.icd" in held) == (True, False)
+    assert ("/usr/share/vulkan/icd.d/nvidia_icd.x86_64.json" in free, "libnvidia-compiler.so.570.1" in held) == (
+        True,
+        True,
+    )
+
+
 def test_without_a_link_the_highest_version_counts(tmp_path: Path) -> None:
     for version in ("535.99", "570.1", "565.200"):
         lay(tmp_path, f"{DEBIAN}/libcuda.so.{version}", f"{DEBIAN}/libnvidia-ml.so.{version}")
@@ -174,9 +239,6 @@ def test_nothing_in_tmp_comes_into_a_container(tmp_path: Path, make: Callable[[P
     (tmp_path / "tmp").mkdir()
     make(tmp_path / "tmp/nvidia-mps")
     assert "nvidia-mps" not in json.dumps(build_spec([CARD], find(tmp_path)))
-
-
-NEEDED = (f"{DEBIAN}/libcuda.so.570.1", f"{DEBIAN}/libnvidia-ml.so.570.1")
 
 
 @pytest.mark.parametrize("mode", [0o757, 0o1777, 0o775])
