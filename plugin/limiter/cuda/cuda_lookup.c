@@ -1,12 +1,14 @@
 /* cuda_lookup.c - cuGetProcAddress: the way by which the CUDA runtime finds every function.
  *
  * The driver is asked first, with the program's own version and flags; the hook is chosen by the
- * pointer that it returned, since a name alone stands for functions of different arguments. A pointer
- * that is no known form of a function that we stand in is withheld: it could take memory unseen. A
- * form that the list passes on is a known one. */
+ * pointer that it returned, since a name alone stands for functions of different arguments. Where that
+ * pointer is no symbol of the driver's, the hook is chosen by the name, and by the versions since which
+ * its forms are there (cuda_form.c). What may be a form that the list lacks is withheld: it could take
+ * memory unseen. A form that the list passes on is a known one. */
 #include <stdbool.h>
 
 #include "charge.h"
+#include "form.h"
 #include "text.h"
 
 /* Generated: the functions that have a hook, and their hooks. */
@@ -18,40 +20,60 @@ struct hooked {
 extern const struct hooked hooked_functions[];
 extern const int hooked_count;
 
-/* The functions of the list whose names differ in version and stream alone have one stem. */
-static size_t stem(const char *name)
-{
-	size_t length = text_length(name);
-
-	if (length > 5 && (text_equal(name + length - 5, "_ptsz") ||
-			   text_equal(name + length - 5, "_ptds")))
-		length -= 5;
-	if (length > 3 && name[length - 3] == '_' && name[length - 2] == 'v' &&
-	    name[length - 1] >= '2' && name[length - 1] <= '9')
-		length -= 3;
-	return length;
-}
-
-static bool same_stem(const char *name, const char *symbol)
-{
-	size_t length = stem(name), same = 0;
-
-	while (same < length && name[same] == symbol[same])
-		same++;
-	return same == length && length == stem(symbol);
-}
+#define PER_THREAD 2			/* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
 
 /* Whether the driver gave a form of this name that the list has. */
 static bool is_listed(const char *symbol, const void *given)
 {
 	for (int function = 0; function < FN_COUNT; function++)
-		if (same_stem(driver_names[function], symbol) && driver_find(function) == given)
+		if (form_same_stem(driver_names[function], symbol) && driver_find(function) == given)
 			return true;
 	return false;
 }
 
+static bool driver_has(int function)
+{
+	return driver_find(function) != NULL;
+}
+
+static int function_at(const void *given)
+{
+	for (int function = 0; function < FN_COUNT; function++)
+		if (driver_find(function) == given)
+			return function;
+	return -1;
+}
+
+/* Whether the driver gives the same at the newest version that the list has. */
+static bool same_when_listed(const char *symbol, const void *given, uint64_t flags)
+{
+	void *listed = NULL;
+	int status;
+
+	if (driver_has(FN_cuGetProcAddress_v2))
+		CALL(cuGetProcAddress_v2, symbol, &listed, LISTED_CUDA, flags, &status);
+	else
+		CALL(cuGetProcAddress, symbol, &listed, LISTED_CUDA, flags);
+	return listed == given;
+}
+
+/* A pointer that is no form of this name by the driver's symbols: another name's, or none at all. */
+static void *by_form(const char *symbol, void *given, int version, uint64_t flags)
+{
+	int function = function_at(given);
+
+	if (function < 0 && version > LISTED_CUDA && !same_when_listed(symbol, given, flags))
+		return NULL;
+	if (function < 0)
+		function = form_choose(symbol, version, (flags & PER_THREAD) != 0, driver_has);
+	for (int i = 0; i < hooked_count; i++)
+		if (hooked_functions[i].function == function)
+			return hooked_functions[i].hook;
+	return function < 0 ? NULL : given;
+}
+
 /* What the program gets for what the driver gave; NULL: nothing. */
-static void *stand_in(const char *symbol, void *given)
+static void *stand_in(const char *symbol, void *given, int version, uint64_t flags)
 {
 	bool guarded = false;
 
@@ -60,13 +82,13 @@ static void *stand_in(const char *symbol, void *given)
 
 		if (given == hooked_functions[i].hook)
 			return given;	/* the driver found us, not itself */
-		if (!same_stem(driver_names[function], symbol))
+		if (!form_same_stem(driver_names[function], symbol))
 			continue;
 		guarded = true;
 		if (driver_find(function) == given)
 			return hooked_functions[i].hook;
 	}
-	return guarded && !is_listed(symbol, given) ? NULL : given;
+	return guarded && !is_listed(symbol, given) ? by_form(symbol, given, version, flags) : given;
 }
 
 #define NAME_MAX 256			/* no function's name is longer */
@@ -82,11 +104,11 @@ static void copy_name(char out[NAME_MAX], const volatile char *name)
 }
 
 /* What the driver gave is ours alone, until it is known what stands in for it. True: the program may have `given`. */
-static bool replaced(const char *symbol, void **given, CUresult ret)
+static bool replaced(const char *symbol, void **given, int version, uint64_t flags, CUresult ret)
 {
 	if (ret != CUDA_SUCCESS || *given == NULL)
 		return true;
-	*given = stand_in(symbol, *given);
+	*given = stand_in(symbol, *given, version, flags);
 	return *given != NULL;
 }
 
@@ -101,7 +123,7 @@ CUresult EXPORT cuGetProcAddress(const char *symbol, void **out, int version, ui
 	copy_name(name, symbol);
 	given = *out;
 	ret = CALL(cuGetProcAddress, name, &given, version, flags);
-	if (!replaced(name, &given, ret))
+	if (!replaced(name, &given, version, flags, ret))
 		ret = CUDA_ERROR_NOT_FOUND;
 	*out = given;
 	return ret;
@@ -113,7 +135,7 @@ static void *only_form(const char *name)
 	int only = -1;
 
 	for (int function = 0; function < FN_COUNT; function++) {
-		if (!same_stem(driver_names[function], name))
+		if (!form_same_stem(driver_names[function], name))
 			continue;
 		if (only >= 0 || !text_equal(driver_names[function], name))
 			return NULL;
@@ -164,7 +186,7 @@ CUresult EXPORT cuGetProcAddress_v2(const char *symbol, void **out, int version,
 	copy_name(name, symbol);
 	given = *out;
 	ret = ask(name, &given, version, flags, status);
-	if (!replaced(name, &given, ret) && status != NULL)
+	if (!replaced(name, &given, version, flags, ret) && status != NULL)
 		*status = CU_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	*out = given;
 	return ret;
