@@ -69,7 +69,9 @@ def header(functions: Sequence[Function], listed: int | None) -> str:
     """Return functions.h: a number for each function, and the newest version of CUDA whose functions these are."""
     numbers = "".join(f"\tFN_{function.name},\n" for function in functions)
     version = "" if listed is None else f"#define LISTED_CUDA {listed}\n"
-    return f"/* Made by tools/limiter_functions.py. */\n{version}enum {{\n{numbers}\tFN_COUNT\n}};\n"
+    guard = "EDGEGPU_LIMITER_FUNCTIONS_H"
+    text = f"{version}enum {{\n{numbers}\tFN_COUNT\n}};\n"
+    return f"/* Made by tools/limiter_functions.py. */\n#ifndef {guard}\n#define {guard}\n{text}#endif\n"
 
 
 def names_source(functions: Sequence[Function]) -> str:

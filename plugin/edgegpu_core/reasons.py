@@ -16,6 +16,9 @@ NEWER_DRIVER_REMEDY = (
 )
 """What to do where the driver is newer than the limiter's list of functions."""
 
+BY_NAME_REMEDY = "nothing: programs run and are held; please report it with `edgegpu selftest --json`"
+"""What to do where the limiter goes by the names of functions, since the driver's pointers are not its symbols."""
+
 _MOST_NAMES = 3
 _MOST_CARDS = 8
 """An event holds 1 024 characters: on a node with more cards the text names no card."""

@@ -71,6 +71,11 @@ class CardResult(BaseModel):
     """That the driver is newer than the limiter's list of functions, without a full stop; empty where it is not.
 
     It makes no verdict: a newer version alone is no hole."""
+    by_name: str = ""
+    """For which functions the driver's pointers are not its symbols, so that the limiter goes by their names.
+
+    It makes no verdict either: they are held all the same. Empty where there are none.
+    """
 
 
 class _Saved(BaseModel):

@@ -22,7 +22,7 @@ static size_t without_stream(const char *name)
 	return length;
 }
 
-static size_t stem(const char *name)
+size_t form_stem(const char *name)
 {
 	size_t length = without_stream(name);
 
@@ -34,11 +34,11 @@ static size_t stem(const char *name)
 
 bool form_same_stem(const char *name, const char *symbol)
 {
-	size_t length = stem(name), same = 0;
+	size_t length = form_stem(name), same = 0;
 
 	while (same < length && name[same] == symbol[same])
 		same++;
-	return same == length && length == stem(symbol);
+	return same == length && length == form_stem(symbol);
 }
 
 static bool is_per_thread(const char *name)
@@ -56,7 +56,7 @@ static bool is_newer(int one, int other)
 
 int form_choose(const char *symbol, int version, bool per_thread, bool (*exists)(int function))
 {
-	bool is_one_form = stem(symbol) != text_length(symbol);
+	bool is_one_form = form_stem(symbol) != text_length(symbol);
 	int best = -1;
 
 	for (int function = 0; function < FN_COUNT; function++) {

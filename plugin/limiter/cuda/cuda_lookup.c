@@ -61,15 +61,17 @@ static bool same_when_listed(const char *symbol, const void *given, uint64_t fla
 static void *by_form(const char *symbol, void *given, int version, uint64_t flags)
 {
 	int function = function_at(given);
+	void *found;
 
 	if (function < 0 && version > LISTED_CUDA && !same_when_listed(symbol, given, flags))
 		return NULL;
 	if (function < 0)
 		function = form_choose(symbol, version, (flags & PER_THREAD) != 0, driver_has);
+	found = function < 0 ? NULL : given;
 	for (int i = 0; i < hooked_count; i++)
 		if (hooked_functions[i].function == function)
-			return hooked_functions[i].hook;
-	return function < 0 ? NULL : given;
+			found = hooked_functions[i].hook;
+	return found;
 }
 
 /* What the program gets for what the driver gave; NULL: nothing. */

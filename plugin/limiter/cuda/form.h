@@ -3,6 +3,9 @@
 #define EDGEGPU_LIMITER_FORM_H
 
 #include <stdbool.h>
+#include <stddef.h>
+
+size_t form_stem(const char *name);	/* the length of what all forms have in common */
 
 bool form_same_stem(const char *name, const char *symbol);
 

@@ -6,7 +6,7 @@
 #include "functions.h"
 #include "selftest.h"
 
-static const char *const steps[] = { "load", "init", "device", "context", "info", "ways", "module",
+static const char *const steps[] = { "load", "names", "init", "device", "context", "info", "ways", "module",
 				     "launch", "compute", "hold", "done" };
 static const char *const way_names[WAYS] = { "plain", "managed", "async", "virtual", "graph",
 					     "cuGetProcAddress", "cuGetProcAddress_v2" };
@@ -67,6 +67,8 @@ static void write_all(FILE *out, const struct setup *setup, const struct card_ou
 		outcome(out, "held", &cards[i].held);
 		fputs(", ", out);
 		outcome(out, "second", &cards[i].second);
+		fputs(", \"names\": ", out);
+		names_write(out, &cards[i].native.run.names, &cards[i].held.run.names);
 		fputc('}', out);
 	}
 	fputs("]}\n", out);

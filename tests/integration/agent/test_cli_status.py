@@ -347,6 +347,11 @@ def test_selftest_says_what_was_found_and_what_to_do(short_tmp: Path) -> None:
     assert done.code == 0
     assert "the driver's CUDA 13.6 is newer: upgrade edgegpu; until then what the driver's newer functions" in done.out
     assert json.loads(said.out)["cards"][0]["cuda_version"] == 13060
+    named = good | {"by_name": "the driver gives other addresses"}
+    with plugin(short_tmp, document(isolation="limiter", selftest=found | {"cards": [named]})) as socket:
+        done = edgegpu("selftest", "--last", "--socket", socket)
+        assert "self-test  passed: the driver gives other addresses" in edgegpu("status", "--socket", socket).out
+    assert (done.code, "the driver gives other addresses: nothing: programs run" in done.out) == (0, True)
     with plugin(short_tmp, document()) as socket:  # a plugin of before
         assert "no card is offered" in edgegpu("selftest", "--last", "--socket", socket).out
 
