@@ -1,4 +1,4 @@
-"""A driver whose cuGetProcAddress gives other addresses than its symbols have (driver_thunks.c), made of another one."""
+"""A driver whose cuGetProcAddress gives other addresses than its symbols have (driver_thunks.c)."""
 
 import subprocess
 from pathlib import Path
