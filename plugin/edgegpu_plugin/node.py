@@ -456,8 +456,17 @@ class NodePart:
         self.state.model.check_device_count([card.memory_mib for card in cards])
         self.state.set_cards(cards)
         if self._device_list.set(cards):
-            told = (f"card {card.label} {card.name} {card.memory_mib} MiB" for card in cards if card.healthy)
+            told = (_offer_text(card, self.state.model) for card in cards if card.healthy)
             _LOG.info("offering %s", ", ".join(told) or "no card")
+
+
+def _offer_text(card: Card, model: ResourceModel) -> str:
+    """Return what is offered of a card, and where that is asked for, what the driver keeps of it."""
+    kept = ""
+    if model.reserve_mib is None:
+        known = f"{card.kept_mib} MiB of them kept by the driver"
+        kept = f" ({known if card.kept_mib is not None else 'all of them: the driver does not say what it keeps'})"
+    return f"card {card.label} {card.name} {card.memory_mib} MiB{kept}"
 
 
 def _isolated(config: PluginConfig, state: NodeState, selftest: SelftestResults) -> IsolatedContainers:

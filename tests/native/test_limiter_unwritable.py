@@ -1,4 +1,4 @@
-"""A container whose programs may not write its usage file, as SELinux or a user namespace can have it: told in words."""
+"""A container whose programs may not write its usage file, as SELinux can have it: told in words."""
 
 import os
 import subprocess
@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 from native.limiterkit import NULL_CARD, Container, compile_program, make_container
 
-WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search")
+WITHOUT_RIGHTS = (
+    "setpriv",
+    "--bounding-set=-dac_override,-dac_read_search",
+    "--inh-caps=-dac_override,-dac_read_search",
+)
 """As root: without the capabilities by which it may write every file."""
 SAID = (
     "edgegpu: programs of this container get no card memory: {} cannot be written (error 13); SELinux or a "

@@ -50,6 +50,13 @@ def test_units_of_a_card(mib: int, unit: int, reserve: int, units: int) -> None:
     assert ResourceModel(unit_mib=unit, reserve_mib=reserve).units_of(mib) == units
 
 
+def test_a_reserve_of_auto_is_what_the_driver_keeps_where_it_says_that() -> None:
+    model = ResourceModel(reserve_mib=None)
+    assert [model.units_of(15360, kept_mib=kept) for kept in (0, 444, None)] == [60, 58, 60]
+    assert ResourceModel(reserve_mib=0).units_of(15360, kept_mib=444) == 60
+    model.check_device_count([15360])
+
+
 def test_too_many_devices_are_refused_with_the_smallest_size_that_works() -> None:
     memories = [141 * 1024] * 8
     with pytest.raises(ModelError, match=r"resources\.unit_mib: 8 MiB makes 144384 devices .* set unit_mib to 47 or"):
