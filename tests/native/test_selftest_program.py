@@ -203,6 +203,16 @@ def test_a_limiter_that_gives_the_drivers_own_function_is_found_out(
     assert tuple(name for name, granted in result.granted.items() if granted == 4) == ways
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_whether_nvml_has_a_figure_of_a_process_is_seen(tried: Tried, is_listed: bool) -> None:
+    if not is_listed:
+        for version in ("_v2", "_v3"):
+            tried.driver.fail(f"nvmlDeviceGetComputeRunningProcesses{version}", 3)
+    result = tried.judge()
+    assert (result.verdict, list(result.not_tried)) == (Verdict.PASSED, [] if is_listed else ["count"])
+    assert result.context_mib == 216  # by what the card has less
+
+
 def test_a_driver_whose_pointers_are_no_symbols_of_it_is_held_by_name_and_told(tried: Tried) -> None:
     put_thunks(tried.driver)
     result = tried.judge()

@@ -64,7 +64,7 @@ class CardResult(BaseModel):
     granted: dict[str, int] = {}
     """By way of allocation, how many of four were granted within a limit that has room for three."""
     not_tried: dict[str, str] = {}
-    """What does not work here without the limiter either (a way, `kernel`, `compute`), and why."""
+    """What does not work here without the limiter either (a way, `kernel`, `compute`, `count`), and why."""
     cuda_version: int | None = None
     """The driver's, as cuDriverGetVersion gives it (12060: CUDA 12.6); None where it was not seen."""
     newer_driver: str = ""

@@ -58,7 +58,8 @@ class Kernel(_Seen):
 class ProgramRun(_Seen):
     """One process: how it ended (`number`: status, signal or seconds), at which step, by which status of CUDA.
 
-    `cuda_version` is the driver's, as cuDriverGetVersion gives it; 0 where it was not asked.
+    `cuda_version` is the driver's, as cuDriverGetVersion gives it; 0 where it was not asked. `listed`: whether NVML has a
+    figure of the process.
     """
 
     ended: RunEnd
@@ -71,6 +72,7 @@ class ProgramRun(_Seen):
     total_bytes: int = 0
     nvml_total_bytes: int = -1
     cuda_version: int = 0
+    listed: bool = True
     error: str = ""
     kernel: Kernel = Kernel()
     taken: tuple[Taken, ...] = ()
@@ -214,6 +216,8 @@ def _usable(seen: Observations, native: ProgramRun) -> set[str]:
 def _not_tried(seen: Observations, native: ProgramRun) -> Iterator[tuple[str, str]]:
     """Yield what does not work here without the limiter either, and why: nothing is said of it."""
     usable, kernel, work_us = _usable(seen, native), native.kernel, seen.kernels * seen.kernel_us
+    if not native.listed:
+        yield "count", "NVML has no figure of a process: what programs take past the limiter is not seen"
     for one in native.taken:
         if one.way not in usable:
             yield one.way, _lacking(missing=one.missing, code=one.code, at="an allocation")

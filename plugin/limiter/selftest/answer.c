@@ -46,6 +46,7 @@ static void outcome(FILE *out, const char *name, const struct outcome *one)
 		(unsigned long long)run->total_bytes, (long long)run->nvml_total_bytes, run->cuda_version);
 	text(out, run->error);
 	fputs(", ", out);
+	fprintf(out, "\"listed\": %s, ", run->listed ? "true" : "false");
 	kernel(out, &run->kernel);
 	fputs("\"taken\": [", out);
 	for (int way = 0; way < WAYS; way++) {

@@ -143,6 +143,7 @@ void program_first(const struct libraries *libraries, struct run *run, int go, b
 	if (!start(cuda, run))
 		_exit(1);
 	run->context_bytes = is_seen ? context_bytes(&seen) : -1;
+	run->listed = is_seen && listed_bytes(&seen) >= 0;
 	if (!step(run, STEP_WAYS, CU(cuMemGetInfo_v2)(&free_bytes, &total)))
 		_exit(1);
 	run->free_bytes = free_bytes;

@@ -56,6 +56,7 @@ struct run {
 	uint64_t total_bytes, free_bytes;	/* by cuMemGetInfo */
 	int cuda_version;		/* by cuDriverGetVersion: 12060 for 12.6; 0: not known */
 	int64_t nvml_total_bytes;	/* -1: not known */
+	bool listed;			/* NVML has a figure of this process, with its context */
 	struct taken ways[WAYS], hold;
 	struct kernel kernel;
 	struct names names;

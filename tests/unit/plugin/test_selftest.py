@@ -145,6 +145,15 @@ def test_what_the_card_cannot_show_is_not_tried_and_never_red(native: Kernel, na
     assert (found.native_work_us, found.held_work_us) == (None, None)
 
 
+def test_a_driver_that_has_no_figure_of_a_process_is_told_and_makes_no_verdict() -> None:
+    found = result(native=run(listed=False))
+    assert found.verdict is Verdict.PASSED
+    assert found.not_tried == {
+        "count": "NVML has no figure of a process: what programs take past the limiter is not seen"
+    }
+    assert found.held_work_us
+
+
 def test_a_way_that_the_driver_lacks_is_not_tried() -> None:
     old = (*run().taken[:-1], Taken(way=WAYS[-1], granted=0, code=0, missing=True))
     found = result(native=run(taken=old), held=with_way(WAYS[-1], 0, 801))

@@ -61,7 +61,7 @@ Exit status: 0 it passed on each card, 1 not.
 --json: {"v": 1, "node", "isolation": TEXT, "cards": [{"index", "card": UUID, "verdict": as above or "" for none yet,
   "reason", "remedy": TEXT, "at_s", "context_mib", "native_us", "held_us": NUMBER or null,
   "native_work_us", "held_work_us", "core_percent": NUMBER or null, "granted": {WAY: NUMBER of four},
-  "not_tried": {WAY, "kernel" or "compute": why, TEXT}, "cuda_version": NUMBER (12060: 12.6) or null,
+  "not_tried": {WAY, "kernel", "compute" or "count": why, TEXT}, "cuda_version": NUMBER (12060: 12.6) or null,
   "newer_driver": TEXT, "" where the limiter's list has the functions of that version,
   "by_name": TEXT, for which functions the limiter goes by name since the driver's pointers are not its symbols}]}
 """
