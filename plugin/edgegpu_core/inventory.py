@@ -80,6 +80,15 @@ def slots(cards: Iterable[Card], model: ResourceModel) -> tuple[CardCapacity, ..
     return tuple(CardCapacity(card.uuid, card.label, card.units(model), card.healthy) for card in cards)
 
 
+def offer_text(card: Card, model: ResourceModel) -> str:
+    """Return what is offered of a card, and where that is asked for, what the driver keeps of it."""
+    kept = ""
+    if model.reserve_mib is None:
+        known = f"{card.kept_mib} MiB of them kept by the driver"
+        kept = f" ({known if card.kept_mib is not None else 'all of them: the driver does not say what it keeps'})"
+    return f"card {card.label} {card.name} {card.memory_mib} MiB{kept}"
+
+
 class FreeAmounts:
     """What is free on each card of one node: memory units and hundredths; a card out of order has nothing free."""
 

@@ -17,7 +17,7 @@ from edgegpu_base.process.clocks import boot_id
 from edgegpu_base.process.tasks import Task
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.injection import Injection, NodeVersions
-from edgegpu_core.inventory import Card, usable
+from edgegpu_core.inventory import Card, offer_text, usable
 from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.reasons import cardless
@@ -456,17 +456,8 @@ class NodePart:
         self.state.model.check_device_count([card.memory_mib for card in cards])
         self.state.set_cards(cards)
         if self._device_list.set(cards):
-            told = (_offer_text(card, self.state.model) for card in cards if card.healthy)
+            told = (offer_text(card, self.state.model) for card in cards if card.healthy)
             _LOG.info("offering %s", ", ".join(told) or "no card")
-
-
-def _offer_text(card: Card, model: ResourceModel) -> str:
-    """Return what is offered of a card, and where that is asked for, what the driver keeps of it."""
-    kept = ""
-    if model.reserve_mib is None:
-        known = f"{card.kept_mib} MiB of them kept by the driver"
-        kept = f" ({known if card.kept_mib is not None else 'all of them: the driver does not say what it keeps'})"
-    return f"card {card.label} {card.name} {card.memory_mib} MiB{kept}"
 
 
 def _isolated(config: PluginConfig, state: NodeState, selftest: SelftestResults) -> IsolatedContainers:

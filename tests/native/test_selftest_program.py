@@ -204,7 +204,7 @@ def test_a_limiter_that_gives_the_drivers_own_function_is_found_out(
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
-def test_whether_nvml_has_a_figure_of_a_process_is_seen(tried: Tried, is_listed: bool) -> None:
+def test_whether_nvml_has_a_figure_of_a_process_is_seen(tried: Tried, *, is_listed: bool) -> None:
     if not is_listed:
         for version in ("_v2", "_v3"):
             tried.driver.fail(f"nvmlDeviceGetComputeRunningProcesses{version}", 3)

@@ -58,8 +58,8 @@ class Kernel(_Seen):
 class ProgramRun(_Seen):
     """One process: how it ended (`number`: status, signal or seconds), at which step, by which status of CUDA.
 
-    `cuda_version` is the driver's, as cuDriverGetVersion gives it; 0 where it was not asked. `listed`: whether NVML has a
-    figure of the process.
+    `cuda_version` is the driver's, as cuDriverGetVersion gives it; 0 where it was not asked. `listed`: whether NVML has
+    a figure of the process.
     """
 
     ended: RunEnd
