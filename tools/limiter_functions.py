@@ -37,13 +37,14 @@ class Function:
     name: str
     rule: str
     why: str
+    since: str = ""
 
 
 def read_table(path: Path) -> list[Function]:
     """Return the functions of a table in its order; ValueError: a line that makes no sense."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
-    functions = [Function(row["function"], row["rule"], row["why"]) for row in rows]
+    functions = [Function(row["function"], row["rule"], row["why"], row.get("since") or "") for row in rows]
     for before, function in zip([None, *functions], functions, strict=False):
         if function.rule not in RULES or not function.why:
             msg = f"{path}: {function.name} needs a rule ({', '.join(sorted(RULES))}) and the reason"
@@ -68,7 +69,9 @@ def header(functions: Sequence[Function], listed: int | None) -> str:
     """Return functions.h: a number for each function, and the newest version of CUDA whose functions these are."""
     numbers = "".join(f"\tFN_{function.name},\n" for function in functions)
     version = "" if listed is None else f"#define LISTED_CUDA {listed}\n"
-    return f"/* Made by tools/limiter_functions.py. */\n{version}enum {{\n{numbers}\tFN_COUNT\n}};\n"
+    guard = "EDGEGPU_LIMITER_FUNCTIONS_H"
+    text = f"{version}enum {{\n{numbers}\tFN_COUNT\n}};\n"
+    return f"/* Made by tools/limiter_functions.py. */\n#ifndef {guard}\n#define {guard}\n{text}#endif\n"
 
 
 def names_source(functions: Sequence[Function]) -> str:
@@ -84,6 +87,21 @@ def names_source(functions: Sequence[Function]) -> str:
         f"const struct hooked hooked_functions[] = {{\n{rows}}};\n"
         f"const int hooked_count = {len(hooks)};\n"
     )
+
+
+def definitions(functions: Sequence[Function]) -> str:
+    """Return functions.def: a line for each function, with the version of CUDA since which it is there."""
+    rows = "".join(
+        f"FUNCTION({function.name}, {_version(function.since)}, {int(function.rule == 'hook')})\n"
+        for function in functions
+    )
+    return f"/* Made by tools/limiter_functions.py. */\n{rows}"
+
+
+def _version(since: str) -> int:
+    """Return a version as cuGetProcAddress takes it: 3020 for 3.2; 0 where a table has none."""
+    major, _, minor = since.partition(".")
+    return 1000 * int(major) + 10 * int(minor) if since else 0
 
 
 def trampolines(functions: Sequence[Function]) -> str:
@@ -128,6 +146,7 @@ def generate(table: Path, soname: str, out: Path, *, versioned: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "functions.h").write_text(header(functions, listed_cuda(table)), encoding="utf-8")
     (out / "functions.c").write_text(names_source(functions), encoding="utf-8")
+    (out / "functions.def").write_text(definitions(functions), encoding="utf-8")
     (out / "trampolines.S").write_text(trampolines(functions), encoding="utf-8")
     (out / "exports.map").write_text(export_map(functions, soname, versioned=versioned), encoding="utf-8")
 

@@ -36,11 +36,17 @@ class Card:
     """Its CUDA compute capability; None when the driver does not say."""
     exclusive: bool = False
     """Whether its compute mode lets one process alone use it."""
+    kept_mib: int | None = None
+    """What the driver keeps of its memory for itself; None when the driver does not say."""
 
     @property
     def label(self) -> str:
         """The card as people call it: `0`, or `0:1` for the second MIG device of GPU 0."""
         return str(self.index) if self.mig is None else f"{self.index}:{self.mig}"
+
+    def units(self, model: ResourceModel) -> int:
+        """Return how many units of memory it offers."""
+        return model.units_of(self.memory_mib, kept_mib=self.kept_mib)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,16 @@ def usable(cards: Iterable[Card], exclude: frozenset[str] = frozenset()) -> tupl
 
 def slots(cards: Iterable[Card], model: ResourceModel) -> tuple[CardCapacity, ...]:
     """Return the cards as placement sees them, in the order given."""
-    return tuple(CardCapacity(card.uuid, card.label, model.units_of(card.memory_mib), card.healthy) for card in cards)
+    return tuple(CardCapacity(card.uuid, card.label, card.units(model), card.healthy) for card in cards)
+
+
+def offer_text(card: Card, model: ResourceModel) -> str:
+    """Return what is offered of a card, and where that is asked for, what the driver keeps of it."""
+    kept = ""
+    if model.reserve_mib is None:
+        known = f"{card.kept_mib} MiB of them kept by the driver"
+        kept = f" ({known if card.kept_mib is not None else 'all of them: the driver does not say what it keeps'})"
+    return f"card {card.label} {card.name} {card.memory_mib} MiB{kept}"
 
 
 class FreeAmounts:

@@ -22,12 +22,17 @@ class ResourceModel:
     memory_resource: str = "baidu.com/vcuda-memory"
     core_resource: str = "baidu.com/vcuda-core"
     unit_mib: int = 256
-    reserve_mib: int = 0
+    reserve_mib: int | None = 0
+    """MiB of each card that are not offered; None: what the driver keeps of it."""
     core_required: bool = True
 
-    def units_of(self, memory_mib: int) -> int:
-        """Return the units of a card with `memory_mib` MiB: floor((T - reserve) / unit), never negative."""
-        return max(0, (memory_mib - self.reserve_mib) // self.unit_mib)
+    def units_of(self, memory_mib: int, *, kept_mib: int | None = None) -> int:
+        """Return the units of a card with `memory_mib` MiB: floor((T - reserve) / unit), never negative.
+
+        `kept_mib` is what the driver keeps of the card; None where it does not say: then that counts as nothing.
+        """
+        reserve_mib = (kept_mib or 0) if self.reserve_mib is None else self.reserve_mib
+        return max(0, (memory_mib - reserve_mib) // self.unit_mib)
 
     def check_device_count(self, memories_mib: list[int]) -> None:
         """Refuse a unit size that makes more devices than kubelet's message limit carries.
@@ -49,7 +54,7 @@ class ResourceModel:
         few, many = max([self.unit_mib + 1, *memories_mib]), self.unit_mib
         while few - many > 1:
             middle = (few + many) // 2
-            if sum(max(0, (mib - self.reserve_mib) // middle) for mib in memories_mib) < MAX_DEVICES:
+            if sum(max(0, (mib - (self.reserve_mib or 0)) // middle) for mib in memories_mib) < MAX_DEVICES:
                 few = middle
             else:
                 many = middle

@@ -14,6 +14,9 @@ MPS_REASON = "mps: "
 NEWER_DRIVER_REMEDY = "upgrade edgegpu; until then programs that it holds find none of the driver's newer functions"
 """What to do where the driver is newer than the limiter's list of functions."""
 
+BY_NAME_REMEDY = "nothing: programs run and are held; please report it with `edgegpu selftest --json`"
+"""What to do where the limiter goes by the names of functions, since the driver's pointers are not its symbols."""
+
 _MOST_FUNCTIONS = 5
 
 _MOST_NAMES = 3

@@ -17,7 +17,7 @@ from edgegpu_base.process.clocks import boot_id
 from edgegpu_base.process.tasks import Task
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.injection import Injection, NodeVersions
-from edgegpu_core.inventory import Card, usable
+from edgegpu_core.inventory import Card, offer_text, usable
 from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.reasons import cardless
@@ -456,7 +456,7 @@ class NodePart:
         self.state.model.check_device_count([card.memory_mib for card in cards])
         self.state.set_cards(cards)
         if self._device_list.set(cards):
-            told = (f"card {card.label} {card.name} {card.memory_mib} MiB" for card in cards if card.healthy)
+            told = (offer_text(card, self.state.model) for card in cards if card.healthy)
             _LOG.info("offering %s", ", ".join(told) or "no card")
 
 

@@ -42,6 +42,7 @@ static long pass(const char *name, long a, long b, long c, long d)
 		return ((long (*)(long, long, long, long, long))real(#name))(a, b, c, d, e);      \
 	}
 
+PASS(cuDriverGetVersion)
 PASS(cuDeviceGet)
 PASS(cuDevicePrimaryCtxRetain)
 PASS(cuDevicePrimaryCtxRelease_v2)

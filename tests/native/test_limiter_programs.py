@@ -26,7 +26,7 @@ from native.simkit import Child
 LIMIT_MIB, CONTEXT_MIB = 64, 4
 LEFT = (LIMIT_MIB - CONTEXT_MIB) * MIB
 OUT_OF_MEMORY = 2
-PARTS_OF_USAGE = ("bytes", "clock", "liveness", "mutex", "process", "usage", "usage_file")
+PARTS_OF_USAGE = ("bytes", "clock", "liveness", "mutex", "process", "unwritable", "usage", "usage_file")
 
 Compile = Callable[..., Path]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from native.limiterkit import LIBRARIES, SOURCES
+from native.thunkskit import put_thunks
 
 from edgegpu_plugin.containers.limiter_files import LimiterFiles
 from edgegpu_plugin.records.selftest_results import CardResult, Verdict
@@ -19,6 +20,7 @@ from edgegpu_plugin.selftest.runner import SelftestError, SelftestRunner
 from edgegpu_sim.driver import SimDriver, SimVersions, make_card
 
 STANDIN = Path(__file__).with_name("selftest_standin.c")
+REST = Path(__file__).with_name("selftest_rest.c")
 CARD = make_card(0, "Tesla T4", 15360)
 OTHER = make_card(1, "NVIDIA A2", 16384, cc="8.6")
 MIB = 1 << 20
@@ -53,7 +55,8 @@ class Tried:
         place.mkdir()
         shutil.copy(self.build / LIBRARIES[1], place)
         command = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *flags]
-        subprocess.run([*command, "-o", place / LIBRARIES[0], STANDIN, "-ldl"], check=True)
+        command += ["-o", str(place / LIBRARIES[0]), f"-I{self.build / 'cuda'}"]
+        subprocess.run([*command, STANDIN, REST, "-ldl"], check=True)
         return place
 
     def mutant(self, was: str, *, becomes: str) -> Path:
@@ -182,12 +185,12 @@ def test_an_old_driver_is_not_blamed_for_the_ways_that_it_lacks(tried: Tried) ->
 @pytest.mark.parametrize(
     ("ways", "was", "becomes"),
     [
-        (LOOKUPS[:1], "if (!replaced(name, &given, ret))", "if (false)"),
-        (LOOKUPS[1:], "if (!replaced(name, &given, ret) &&", "if (false &&"),
+        (LOOKUPS[:1], "if (!replaced(name, &given, version, flags, ret))", "if (false)"),
+        (LOOKUPS[1:], "if (!replaced(name, &given, version, flags, ret) &&", "if (false &&"),
         (
             LOOKUPS,
-            "= stand_in(symbol, *given)",
-            '= text_equal(symbol, "cuGetProcAddress") ? *given : stand_in(symbol, *given)',
+            "= stand_in(symbol, *given, version, flags)",
+            '= text_equal(symbol, "cuGetProcAddress") ? *given : stand_in(symbol, *given, version, flags)',
         ),
     ],
     ids=["of the first generation", "of the second", "for itself alone"],
@@ -198,6 +201,55 @@ def test_a_limiter_that_gives_the_drivers_own_function_is_found_out(
     result = tried.judge(tried.mutant(was, becomes=becomes))
     assert (result.verdict, result.reason) == (Verdict.LOOSE, f"memory by {ways[0]} past the limit was granted")
     assert tuple(name for name, granted in result.granted.items() if granted == 4) == ways
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_whether_nvml_has_a_figure_of_a_process_is_seen(tried: Tried, *, is_listed: bool) -> None:
+    if not is_listed:
+        for version in ("_v2", "_v3"):
+            tried.driver.fail(f"nvmlDeviceGetComputeRunningProcesses{version}", 3)
+    result = tried.judge()
+    assert (result.verdict, list(result.not_tried)) == (Verdict.PASSED, [] if is_listed else ["count"])
+    assert result.context_mib == 216  # by what the card has less
+
+
+def test_a_driver_whose_pointers_are_no_symbols_of_it_is_held_by_name_and_told(tried: Tried) -> None:
+    put_thunks(tried.driver)
+    result = tried.judge()
+    assert (result.verdict, result.reason) == (Verdict.PASSED, "")
+    assert result.granted == dict.fromkeys(("plain", "managed", "async", "virtual", "graph", *LOOKUPS), 3)
+    assert result.by_name.startswith("the driver's cuGetProcAddress gives other addresses than its symbols have: cuA")
+
+
+def test_one_function_whose_pointer_differs_is_named(tried: Tried) -> None:
+    put_thunks(tried.driver, '-DONLY="cuLaunchKernel"')
+    result = tried.judge()
+    assert result.verdict is Verdict.PASSED, result
+    assert "cuLaunchKernel by cuGetProcAddress for CUDA 4.0" in result.by_name
+
+
+def test_a_driver_whose_pointers_are_its_symbols_needs_no_word(tried: Tried) -> None:
+    seen = tried.see()
+    assert seen.cards[0].names.asked > 1500
+    assert judge(seen, seen.cards[0], key="k", at_s=1).by_name == ""
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize(
+    ("gets", "verdict", "said"),
+    [
+        ("NULL", Verdict.HARMFUL, "functions that programs find without the limiter are missing with it: {}"),
+        ("(void *)&cuInit", Verdict.HARMFUL, "programs get other functions with the limiter than without: {}"),
+        ("given", Verdict.LOOSE, "the driver's own functions are found past the limiter: {}"),
+    ],
+)
+def test_a_limiter_that_fails_for_one_name_alone_is_found_out(
+    tried: Tried, gets: str, verdict: Verdict, said: str
+) -> None:
+    hook = "return hooked_functions[i].hook;"
+    one = f'return text_equal(symbol, "cuMemMap") ? {gets} : hooked_functions[i].hook;'
+    result = tried.judge(tried.mutant(hook, becomes=one))
+    assert (result.verdict, result.reason) == (verdict, said.format("cuMemMap by cuGetProcAddress for CUDA 10.2"))
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")

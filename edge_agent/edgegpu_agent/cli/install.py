@@ -82,7 +82,14 @@ UnitOption = Annotated[
     int | None,
     typer.Option("--unit-mib", metavar="MIB", help="MiB of a unit of memory; refused while pods hold shares."),
 ]
-ReserveOption = Annotated[int | None, typer.Option("--reserve-mib", metavar="MIB", help="MiB kept back on each card.")]
+ReserveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--reserve-mib",
+        metavar="MIB",
+        help="MiB kept back on each card, or auto: what the driver keeps, as a new installation does.",
+    ),
+]
 RootOption = Annotated[
     str | None, typer.Option("--driver-root", metavar="FOLDER", help="Where the NVIDIA driver is installed.")
 ]
@@ -192,7 +199,7 @@ def install(  # noqa: PLR0913  (one for each option)
             policy=_policy(policy),
             exclude=_excluded(exclude),
             unit_mib=unit_mib,
-            reserve_mib=reserve_mib,
+            reserve_mib=None if agent_only else _reserve(reserve_mib, driver_root, as_json=json),
             driver_root=driver_root,
             isolation=_isolation(isolation, as_json=json),
             nodes=tuple(node or ()),
@@ -252,6 +259,13 @@ def _isolation(text: str | None, *, as_json: bool) -> str | None:
     from edgegpu_installer.layout import Layout  # noqa: PLC0415
 
     return wanted_isolation(text, Layout(), say=sayer(as_json=as_json))
+
+
+def _reserve(text: str | None, driver_root: str | None, *, as_json: bool) -> int | str | None:
+    from edgegpu_agent.cli.setup.reserve_option import wanted_reserve  # noqa: PLC0415  (slow to load)
+    from edgegpu_installer.layout import Layout  # noqa: PLC0415
+
+    return wanted_reserve(text, Layout(), driver_root=driver_root, say=sayer(as_json=as_json))
 
 
 def _role(text: str | None) -> "MachineRole | None":

@@ -290,14 +290,15 @@ def _node_parts(document: Document) -> list[HealthPart]:
 def _isolation_part(document: Document) -> HealthPart:
     """Return whether the node holds containers as it was told.
 
-    A self-test that can say nothing is a warning, and so is a driver that is newer than the limiter's list.
+    A self-test that can say nothing is a warning, and so is a driver that is newer than the limiter's list or whose
+    pointers are not its symbols.
     """
     if problem := str(document.get("isolation_problem") or ""):
         return _judged("isolation", problem, bad=True)
     cards = rows_of(part_of(document, "selftest"), "cards")
     unsure = [f"card {row.get('index')}: {row.get('reason')}" for row in cards if row.get("verdict") == "inconclusive"]
-    newer = sorted({str(row["newer_driver"]) for row in cards if row.get("newer_driver")})
-    return _judged("isolation", "; ".join([*unsure, *newer]))
+    notes = sorted({str(row[key]) for row in cards for key in ("newer_driver", "by_name") if row.get(key)})
+    return _judged("isolation", "; ".join([*unsure, *notes]))
 
 
 def _judged(name: str, text: str, *, bad: bool = False) -> HealthPart:

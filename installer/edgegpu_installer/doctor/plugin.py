@@ -5,7 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_core.injection import NodeVersions, major_minor
-from edgegpu_core.reasons import MPS_REASON, NEWER_DRIVER_REMEDY, loose_words, node_words, unknown_functions
+from edgegpu_core.reasons import (
+    BY_NAME_REMEDY,
+    MPS_REASON,
+    NEWER_DRIVER_REMEDY,
+    loose_words,
+    node_words,
+    unknown_functions,
+)
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import is_known, last_words, restart_k3s, service_troubles, unit
 from edgegpu_installer.doctor.verdict import (
@@ -199,11 +206,15 @@ def _not_tried(status: Mapping[str, Any]) -> Iterator[str]:
             yield f"self-test of card {row.get('index')}: {name} was not tried: {why}"
 
 
-def _newer_driver(status: Mapping[str, Any]) -> Iterator[CheckProblem]:
-    """Yield that the driver is newer than the limiter's list of functions, or has others: all cards have one driver."""
+def _driver_notes(status: Mapping[str, Any]) -> Iterator[CheckProblem]:
+    """Yield what is unusual about the driver, once for all cards: they have one driver.
+
+    It is newer than the limiter's list of functions, has others, or its pointers are not its symbols.
+    """
     rows = (status.get("selftest") or {}).get("cards") or ()
-    for text in sorted({str(row["newer_driver"]) for row in rows if row.get("newer_driver")}):
-        yield warning(text, NEWER_DRIVER_REMEDY)
+    for key, remedy in (("newer_driver", NEWER_DRIVER_REMEDY), ("by_name", BY_NAME_REMEDY)):
+        for text in sorted({str(row[key]) for row in rows if row.get(key)}):
+            yield warning(text, remedy)
     if unknown := [str(name) for name in (status.get("driver") or {}).get("unknown_functions") or ()]:
         yield warning(unknown_functions(unknown), NEWER_DRIVER_REMEDY)
 
@@ -250,7 +261,7 @@ def check_limiter(probe: BoxProbe) -> CheckResult:
     is_the_tests = bool(tried) and problem.startswith("card ")
     problems = [_isolation_problem(problem)] if problem and not is_the_tests else []
     problems += tried
-    problems += _newer_driver(status)
+    problems += _driver_notes(status)
     problems += [warning(f"a container is {_loose(reason)}", "edgegpu pods") for reason in loose]
     problems += _small_shares(status, states)
     held = sum(one["state"] == "enforced" for one in states)

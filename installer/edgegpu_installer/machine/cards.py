@@ -9,7 +9,7 @@ from pathlib import Path
 from edgegpu_base.driver_libraries import missing_libraries
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.machine.programs import SYSTEM_PATH, run
+from edgegpu_installer.machine.programs import SYSTEM_PATH, ProgramResult, run
 
 _GPUS = "proc/driver/nvidia/gpus"
 _LISTED = re.compile(r"GPU \d+: (.+) \(UUID: (GPU-[0-9a-f-]+)\)")
@@ -25,6 +25,15 @@ _SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e
 """Four bytes of attributes, then 1 where it is on (UEFI's variable of that name)."""
 _SIGNED = b"~Module signature appended~\n"
 """How a signed module's file ends (MODULE_SIG_STRING, include/linux/module_signature.h)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMemory:
+    """What the driver keeps of a card for itself; None where it does not say."""
+
+    index: str
+    total_mib: int
+    kept_mib: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +87,7 @@ def read_cards(layout: Layout, *, driver_root: str = "/", timeout_s: float = 10.
         trouble = module_trouble(layout) if on_bus else None
         none = Cards((), driver=False, on_bus=on_bus, why=why, installed=installed, version=version, missing=missing)
         return replace(none, trouble=trouble)
-    program = next((str(p) for p in (root / "usr/bin/nvidia-smi", root / "bin/nvidia-smi") if p.exists()), "nvidia-smi")
-    libraries = {} if driver_root == "/" else {"LD_LIBRARY_PATH": ":".join(str(root / folder) for folder in _LIBRARIES)}
-    asked = run((program, "-L"), timeout_s=timeout_s, path=path, environment=libraries)
+    asked = _smi("-L", layout=layout, driver_root=driver_root, timeout_s=timeout_s, path=path)
     listed = tuple(MachineCard(uuid, name) for name, uuid in _LISTED.findall(asked.out))
     seen = Cards(listed, driver=asked.well, on_bus=on_bus, why=asked.why, installed=installed)
     return replace(seen, version=version, missing=missing)
@@ -99,6 +106,31 @@ def missing_below(root: Path) -> tuple[str, ...]:
     """Return the driver's libraries below a root that its libcuda asks for, and that are not there."""
     libcuda = next((path for folder in _LIBRARIES if (path := root / folder / "libcuda.so.1").exists()), None)
     return () if libcuda is None else missing_libraries(libcuda)
+
+
+def read_kept(
+    layout: Layout, *, driver_root: str = "/", timeout_s: float = 10.0, path: str = SYSTEM_PATH
+) -> tuple[KeptMemory, ...]:
+    """Return what the driver keeps of each card; none where it does not answer."""
+    for fields in ("memory.total,memory.reserved", "memory.total"):  # drivers before 510 do not know the second
+        query = (f"--query-gpu=index,{fields}", "--format=csv,noheader,nounits")
+        asked = _smi(*query, layout=layout, driver_root=driver_root, timeout_s=timeout_s, path=path)
+        found = [[word.strip() for word in line.split(",")] for line in asked.out.splitlines()] if asked.well else []
+        if found:
+            return tuple(
+                KeptMemory(row[0], int(row[1]), int(row[2]) if row[2:] and row[2].isdecimal() else None)
+                for row in found
+                if row[1:] and row[1].isdecimal()
+            )
+    return ()
+
+
+def _smi(*words: str, layout: Layout, driver_root: str, timeout_s: float, path: str) -> ProgramResult:
+    """Run the nvidia-smi of the driver below a root."""
+    root = layout.at(driver_root)
+    program = next((str(p) for p in (root / "usr/bin/nvidia-smi", root / "bin/nvidia-smi") if p.exists()), "nvidia-smi")
+    libraries = {} if driver_root == "/" else {"LD_LIBRARY_PATH": ":".join(str(root / folder) for folder in _LIBRARIES)}
+    return run((program, *words), timeout_s=timeout_s, path=path, environment=libraries)
 
 
 def module_trouble(layout: Layout) -> ModuleTrouble | None:

@@ -90,7 +90,8 @@ class InstallOptions:
     policy: str | None = None
     exclude: tuple[str, ...] | None = None
     unit_mib: int | None = None
-    reserve_mib: int | None = None
+    reserve_mib: int | str | None = None
+    """MiB of each card that are not offered; `auto`: what the driver keeps."""
     driver_root: str | None = None
     nodes: tuple[str, ...] = ()
     """Nodes of the cluster to label as having GPUs."""

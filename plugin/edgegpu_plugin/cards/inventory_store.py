@@ -86,7 +86,7 @@ def _cards(value: dict[str, Any], key: str) -> tuple[Card, ...]:
         raise ValueError(f"it has version {value['version']}, not {_VERSION}")
     cards = _CARDS.validate_python(value["cards"] if key == "cards" else value.get(key, ()))
     for card in cards:
-        numbers = (card.index, card.minor, card.mig or 0, *card.caps, *(card.capability or ()))
+        numbers = (card.index, card.minor, card.mig or 0, card.kept_mib or 0, *card.caps, *(card.capability or ()))
         if not 0 <= card.memory_mib <= _MOST_MIB or not all(0 <= number <= _MOST_NUMBER for number in numbers):
             raise ValueError(f"card {card.uuid}: a number that no card has")
     return cards

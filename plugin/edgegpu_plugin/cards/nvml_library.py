@@ -102,6 +102,8 @@ class NvmlLibrary:
         """The GPUs of the last list whose errors the driver does not report."""
         self._sampled: dict[str, int] = {}
         """By card: the driver's time of the last sample of its processes."""
+        self._kept: dict[str, int] = {}
+        """By card: the most that the driver was seen to keep of it."""
         self._odd: set[str] = set()
         """The optional queries that failed oddly, each said once."""
         self.driver_version = ""
@@ -301,6 +303,7 @@ class NvmlLibrary:
             index=index,
             name=str(self._nv("nvmlDeviceGetName", handle)),
             memory_mib=self._memory_mib(handle),
+            kept_mib=self._kept_mib(uuid, handle),
             pci=str(self._nv("nvmlDeviceGetPciInfo", handle).busId),
             minor=int(self._nv("nvmlDeviceGetMinorNumber", handle)),
             capability=self._optional("nvmlDeviceGetCudaComputeCapability", handle),
@@ -332,6 +335,7 @@ class NvmlLibrary:
             uuid=uuid,
             name=str(self._nv("nvmlDeviceGetName", handle)),
             memory_mib=self._memory_mib(handle),
+            kept_mib=self._kept_mib(uuid, handle),
             mig=number,
             parent=gpu.uuid,
             caps=mig_caps(self._root, gpu.minor, gi, ci),
@@ -340,6 +344,16 @@ class NvmlLibrary:
     def _memory_mib(self, handle: Any) -> int:  # noqa: ANN401
         return int(self._nv("nvmlDeviceGetMemoryInfo", handle).total) >> 20
 
+    def _kept_mib(self, uuid: str, handle: Any) -> int | None:  # noqa: ANN401
+        """Return the MiB that the driver keeps for itself, which drivers before 510 do not say.
+
+        The most that was seen counts: what a card offers must not go up and down.
+        """
+        memory = self._optional("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
+        if memory is not None:
+            self._kept[uuid] = max(self._kept.get(uuid, 0), -(-int(memory.reserved) >> 20))
+        return self._kept.get(uuid)
+
     def _is_split(self, uuid: str, handle: Any) -> bool:  # noqa: ANN401
         """Return whether a GPU is in MIG mode; one that does not say stays as it was."""
         mode = self._optional("nvmlDeviceGetMigMode", handle)
@@ -347,10 +361,10 @@ class NvmlLibrary:
             return any(card.parent == uuid for card in self._health.known())
         return bool(mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
-    def _optional(self, name: str, handle: Any) -> Any:  # noqa: ANN401
+    def _optional(self, name: str, handle: Any, *more: Any) -> Any:  # noqa: ANN401
         """Return a query's answer; None where the driver or the card does not have it, or it fails oddly."""
         try:
-            return self._nv(name, handle)
+            return self._nv(name, handle, *more)
         except pynvml.NVMLError as error:
             if error.value in _GONE | {pynvml.NVML_ERROR_GPU_IS_LOST}:
                 raise

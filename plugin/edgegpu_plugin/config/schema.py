@@ -58,7 +58,11 @@ class Resources(Section):
     memory: ResourceName = "baidu.com/vcuda-memory"
     core: ResourceName = "baidu.com/vcuda-core"
     unit_mib: Annotated[Mib, Field(ge=1), says("the MiB of one unit of memory, a whole number from 1 to 1048576")] = 256
-    reserve_mib: Annotated[Mib, says("the MiB of each card that are not offered, 0 to 1048576")] = 0
+    reserve_mib: Annotated[
+        Mib | None,
+        BeforeValidator(none_if_auto),
+        says("auto, which is what the driver keeps, or the MiB of each card that are not offered, 0 to 1048576"),
+    ] = 0
     core_required: Annotated[StrictBool, says("true, or false to let memory be asked for without core")] = True
 
     @field_validator("core")

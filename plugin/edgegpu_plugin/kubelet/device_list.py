@@ -36,7 +36,7 @@ class DeviceList:
         with self._changed:
             self._model.check_device_count([card.memory_mib for card in cards])
             ids: dict[DeviceKind, Callable[[Card], tuple[str, ...]]] = {
-                DeviceKind.MEMORY: lambda card: memory_ids(card.uuid, self._model.units_of(card.memory_mib)),
+                DeviceKind.MEMORY: lambda card: memory_ids(card.uuid, card.units(self._model)),
                 DeviceKind.CORE: lambda card: core_ids(card.uuid),
             }
             lists = {

@@ -64,13 +64,18 @@ class CardResult(BaseModel):
     granted: dict[str, int] = {}
     """By way of allocation, how many of four were granted within a limit that has room for three."""
     not_tried: dict[str, str] = {}
-    """What does not work here without the limiter either (a way, `kernel`, `compute`), and why."""
+    """What does not work here without the limiter either (a way, `kernel`, `compute`, `count`), and why."""
     cuda_version: int | None = None
     """The driver's, as cuDriverGetVersion gives it (12060: CUDA 12.6); None where it was not seen."""
     newer_driver: str = ""
     """That the driver is newer than the limiter's list of functions, without a full stop; empty where it is not.
 
     It makes no verdict: a newer version alone is no hole."""
+    by_name: str = ""
+    """For which functions the driver's pointers are not its symbols, so that the limiter goes by their names.
+
+    It makes no verdict either: they are held all the same. Empty where there are none.
+    """
 
 
 class _Saved(BaseModel):

@@ -12,7 +12,7 @@ from typing import Any
 from edgegpu_base.files import stamp
 from edgegpu_base.http_unix import Response
 from edgegpu_core.inventory import Card
-from edgegpu_core.reasons import NEWER_DRIVER_REMEDY
+from edgegpu_core.reasons import BY_NAME_REMEDY, NEWER_DRIVER_REMEDY
 from edgegpu_plugin.containers.limiter_files import LimiterFiles
 from edgegpu_plugin.containers.usage_file import uuid_digits
 from edgegpu_plugin.errors import PluginError
@@ -194,6 +194,8 @@ def _tell(now: CardResult, before: CardResult | None) -> None:
     """Log a result that is news."""
     if now.newer_driver and (before is None or before.newer_driver != now.newer_driver):
         _LOG.warning("self-test of card %s: %s; %s", now.card, now.newer_driver, NEWER_DRIVER_REMEDY)
+    if now.by_name and (before is None or before.by_name != now.by_name):
+        _LOG.warning("self-test of card %s: %s; %s", now.card, now.by_name, BY_NAME_REMEDY)
     if before is not None and (before.verdict, before.reason) == (now.verdict, now.reason):
         return
     if now.verdict is Verdict.PASSED:

@@ -58,7 +58,8 @@ class Kernel(_Seen):
 class ProgramRun(_Seen):
     """One process: how it ended (`number`: status, signal or seconds), at which step, by which status of CUDA.
 
-    `cuda_version` is the driver's, as cuDriverGetVersion gives it; 0 where it was not asked.
+    `cuda_version` is the driver's, as cuDriverGetVersion gives it; 0 where it was not asked. `listed`: whether NVML has
+    a figure of the process.
     """
 
     ended: RunEnd
@@ -71,6 +72,7 @@ class ProgramRun(_Seen):
     total_bytes: int = 0
     nvml_total_bytes: int = -1
     cuda_version: int = 0
+    listed: bool = True
     error: str = ""
     kernel: Kernel = Kernel()
     taken: tuple[Taken, ...] = ()
@@ -81,6 +83,32 @@ class ProgramRun(_Seen):
         return self.ended is RunEnd.EXIT and self.step == "done" and self.code == 0
 
 
+class NameFinding(_Seen):
+    """Functions whose lookup has one fault: how many, and by which question some of them have it."""
+
+    count: int = 0
+    examples: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        more = self.count - len(self.examples)
+        return ", ".join(self.examples) + (f" and {more} more" if more > 0 else "")
+
+
+class NameLookups(_Seen):
+    """What the driver and the limiter answer for each hooked name; `asked` is 0 where they were not asked.
+
+    `by_name`: the driver's pointer is no symbol of it, and the limiter went by the name. `withheld`: the driver has the
+    function, and with the limiter there is none. `passed`: it is the driver's own with the limiter too. `wrong`: it is
+    another form.
+    """
+
+    asked: int = 0
+    by_name: NameFinding = NameFinding()
+    withheld: NameFinding = NameFinding()
+    passed: NameFinding = NameFinding()
+    wrong: NameFinding = NameFinding()
+
+
 class CardObservation(_Seen):
     """The processes on one card: without the limiter, with it, and a second one beside that."""
 
@@ -88,6 +116,7 @@ class CardObservation(_Seen):
     native: ProgramRun
     held: ProgramRun
     second: ProgramRun
+    names: NameLookups = NameLookups()
 
 
 class Observations(_Seen):
@@ -141,6 +170,7 @@ def judge(seen: Observations, card: CardObservation, *, key: str, at_s: int) -> 
         not_tried=not_tried,
         cuda_version=native.cuda_version or None,
         newer_driver=_newer_driver(native.cuda_version, listed=seen.listed_cuda),
+        by_name=_by_name(card.names),
     )
 
 
@@ -166,6 +196,14 @@ def _newer_driver(version: int, *, listed: int) -> str:
     return f"the driver's CUDA {_cuda(version)} is newer than the limiter's list of functions, {ends}"
 
 
+def _by_name(names: NameLookups) -> str:
+    """Return for which functions the limiter cannot go by the driver's pointers; empty where it can for all."""
+    if not names.by_name.count:
+        return ""
+    which = f"gives other addresses than its symbols have: {names.by_name}"
+    return f"the driver's cuGetProcAddress {which}; the limiter goes by these functions' names and versions"
+
+
 def _cuda(version: int) -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
@@ -178,6 +216,8 @@ def _usable(seen: Observations, native: ProgramRun) -> set[str]:
 def _not_tried(seen: Observations, native: ProgramRun) -> Iterator[tuple[str, str]]:
     """Yield what does not work here without the limiter either, and why: nothing is said of it."""
     usable, kernel, work_us = _usable(seen, native), native.kernel, seen.kernels * seen.kernel_us
+    if not native.listed:
+        yield "count", "NVML has no figure of a process: what programs take past the limiter is not seen"
     for one in native.taken:
         if one.way not in usable:
             yield one.way, _lacking(missing=one.missing, code=one.code, at="an allocation")
@@ -226,6 +266,7 @@ def _unsure(why: str, remedy: str) -> _Found:
 
 _AT = {
     "load": "the loading of the library",
+    "names": "the lookup of functions",
     "init": "cuInit",
     "device": "cuDeviceGet",
     "context": "cuDevicePrimaryCtxRetain",
@@ -271,6 +312,10 @@ def _harmful(seen: Observations, card: CardObservation) -> Iterator[_Found]:
         yield _stops(f"a kernel that runs without the limiter does not with it: {why}")
     if second.ended is RunEnd.LATE or (second.ended is RunEnd.SIGNAL and second.number != _KILL):
         yield _stops(f"a second program does not work with the limiter: {_why(second)}")
+    if card.names.withheld.count:
+        yield _stops(f"functions that programs find without the limiter are missing with it: {card.names.withheld}")
+    if card.names.wrong.count:
+        yield _stops(f"programs get other functions with the limiter than without: {card.names.wrong}")
 
 
 def _stops(what: str) -> _Found:
@@ -298,6 +343,8 @@ def _loose(seen: Observations, card: CardObservation) -> Iterator[_Found]:
             f"a compute limit of {seen.core_percent} percent held nothing: the same work {took}",
             remedy,
         )
+    if card.names.passed.count:
+        yield Verdict.LOOSE, f"the driver's own functions are found past the limiter: {card.names.passed}", remedy
 
 
 def _unsure_of_second(card: CardObservation) -> Iterator[_Found]:

@@ -172,6 +172,8 @@ static int open_mapped(void)
 	if (!setting_path(path, sizeof(path), setting_folder(), "usage"))
 		return -1;
 	fd = system_open(path, O_RDWR);
+	if (fd < 0)
+		usage_unwritable(path, fd);
 	if (fd >= 0 && !map_file(fd)) {
 		system_close(fd);
 		return -1;

@@ -14,4 +14,7 @@ void usage_reap(struct usage *map);		/* free the slots of processes that have en
 unsigned int usage_high(const struct usage *map);
 unsigned int usage_cards(const struct usage *map);	/* how many cards it names */
 
+/* unwritable.c: an open of the file for writing failed so. */
+void usage_unwritable(const char *path, long error);
+
 #endif

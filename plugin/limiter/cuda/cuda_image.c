@@ -73,6 +73,25 @@ uint64_t image_bytes(const void *image)
 	return begins_with(image, ELFMAG) ? elf_bytes(image) : text_bytes(image);
 }
 
+uint64_t image_most(const void *image)
+{
+	uint64_t most;
+	Elf64_Ehdr head;
+	Elf64_Shdr section;
+
+	if (image == NULL || !begins_with(image, ELFMAG) || (most = elf_bytes(image)) == 0)
+		return UINT64_MAX;
+	memcpy(&head, image, sizeof(head));
+	if (head.e_shentsize != sizeof(section))
+		return UINT64_MAX;
+	for (unsigned int i = 0; i < head.e_shnum; i++) {
+		memcpy(&section, (const char *)image + head.e_shoff + (uint64_t)i * sizeof(section), sizeof(section));
+		if (section.sh_type == SHT_NOBITS && __builtin_add_overflow(most, section.sh_size, &most))
+			return UINT64_MAX;
+	}
+	return most;
+}
+
 uint64_t image_file_bytes(const char *path)
 {
 	struct stat st;

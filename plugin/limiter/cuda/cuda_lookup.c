@@ -1,13 +1,15 @@
 /* cuda_lookup.c - cuGetProcAddress: the way by which the CUDA runtime finds every function.
  *
  * The driver is asked first, with the program's own version and flags; the hook is chosen by the
- * pointer that it returned, since a name alone stands for functions of different arguments. A pointer
- * that is no known form of a function that we stand in is withheld: it could take memory unseen. A
- * form that the list passes on is a known one. Withheld is also what a name stands for that the list lacks
- * altogether: programs take it for one that the driver lacks. */
+ * pointer that it returned, since a name alone stands for functions of different arguments. Where that
+ * pointer is no symbol of the driver's, the hook is chosen by the name, and by the versions since which
+ * its forms are there (cuda_form.c). What may be a form that the list lacks is withheld: it could take
+ * memory unseen. A form that the list passes on is a known one. Withheld is also what a name stands for
+ * that the list lacks altogether: programs take it for one that the driver lacks. */
 #include <stdbool.h>
 
 #include "charge.h"
+#include "form.h"
 #include "text.h"
 
 /* Generated: the functions that have a hook, and their hooks. */
@@ -19,19 +21,7 @@ struct hooked {
 extern const struct hooked hooked_functions[];
 extern const int hooked_count;
 
-/* The functions of the list whose names differ in version and stream alone have one stem. */
-static size_t stem(const char *name)
-{
-	size_t length = text_length(name);
-
-	if (length > 5 && (text_equal(name + length - 5, "_ptsz") ||
-			   text_equal(name + length - 5, "_ptds")))
-		length -= 5;
-	if (length > 3 && name[length - 3] == '_' && name[length - 2] == 'v' &&
-	    name[length - 1] >= '2' && name[length - 1] <= '9')
-		length -= 3;
-	return length;
-}
+#define PER_THREAD 2			/* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
 
 static bool begins_with(const char *name, const char *begin, size_t length)
 {
@@ -40,13 +30,6 @@ static bool begins_with(const char *name, const char *begin, size_t length)
 	while (same < length && name[same] == begin[same])
 		same++;
 	return same == length;
-}
-
-static bool same_stem(const char *name, const char *symbol)
-{
-	size_t length = stem(name);
-
-	return length == stem(symbol) && begins_with(name, symbol, length);
 }
 
 /* The first name of the list that does not stand before this beginning: the list is sorted. */
@@ -86,11 +69,53 @@ static bool is_a_hook(const void *given)
 	return false;
 }
 
+static bool driver_has(int function)
+{
+	return driver_find(function) != NULL;
+}
+
+static int function_at(const void *given)
+{
+	for (int function = 0; function < FN_COUNT; function++)
+		if (driver_find(function) == given)
+			return function;
+	return -1;
+}
+
+/* Whether the driver gives the same at the newest version that the list has. */
+static bool same_when_listed(const char *symbol, const void *given, uint64_t flags)
+{
+	void *listed = NULL;
+	int status;
+
+	if (driver_has(FN_cuGetProcAddress_v2))
+		CALL(cuGetProcAddress_v2, symbol, &listed, LISTED_CUDA, flags, &status);
+	else
+		CALL(cuGetProcAddress, symbol, &listed, LISTED_CUDA, flags);
+	return listed == given;
+}
+
+/* A pointer that is no form of this name by the driver's symbols: another name's, or none at all. */
+static void *by_form(const char *symbol, void *given, int version, uint64_t flags)
+{
+	int function = function_at(given);
+	void *hook;
+
+	if (function < 0 && version > LISTED_CUDA && !same_when_listed(symbol, given, flags))
+		return NULL;
+	if (function < 0)
+		function = form_choose(symbol, version, (flags & PER_THREAD) != 0, driver_has);
+	if (function < 0)
+		return NULL;
+	hook = hook_of(function);
+	return hook != NULL ? hook : given;
+}
+
 /* What the program gets for what the driver gave; NULL: nothing, as for a name that the list lacks. */
-static void *stand_in(const char *symbol, void *given)
+static void *stand_in(const char *symbol, void *given, int version, uint64_t flags)
 {
 	bool listed = false, guarded = false, same_form = false;
-	size_t length = stem(symbol);
+	size_t length = form_stem(symbol);
 
 	if (is_a_hook(given))
 		return given;	/* the driver found us, not itself */
@@ -99,7 +124,7 @@ static void *stand_in(const char *symbol, void *given)
 		bool is_given;
 		void *hook;
 
-		if (!same_stem(driver_names[function], symbol))
+		if (!form_same_stem(driver_names[function], symbol))
 			continue;
 		listed = true;
 		is_given = driver_find(function) == given;
@@ -109,7 +134,9 @@ static void *stand_in(const char *symbol, void *given)
 		guarded = guarded || hook != NULL;
 		same_form = same_form || is_given;
 	}
-	return listed && (!guarded || same_form) ? given : NULL;
+	if (!listed)
+		return NULL;
+	return guarded && !same_form ? by_form(symbol, given, version, flags) : given;
 }
 
 #define NAME_MAX 256			/* no function's name is longer */
@@ -125,11 +152,11 @@ static void copy_name(char out[NAME_MAX], const volatile char *name)
 }
 
 /* What the driver gave is ours alone, until it is known what stands in for it. True: the program may have `given`. */
-static bool replaced(const char *symbol, void **given, CUresult ret)
+static bool replaced(const char *symbol, void **given, int version, uint64_t flags, CUresult ret)
 {
 	if (ret != CUDA_SUCCESS || *given == NULL)
 		return true;
-	*given = stand_in(symbol, *given);
+	*given = stand_in(symbol, *given, version, flags);
 	return *given != NULL;
 }
 
@@ -144,7 +171,7 @@ CUresult EXPORT cuGetProcAddress(const char *symbol, void **out, int version, ui
 	copy_name(name, symbol);
 	given = *out;
 	ret = CALL(cuGetProcAddress, name, &given, version, flags);
-	if (!replaced(name, &given, ret))
+	if (!replaced(name, &given, version, flags, ret))
 		ret = CUDA_ERROR_NOT_FOUND;
 	*out = given;
 	return ret;
@@ -156,7 +183,7 @@ static void *only_form(const char *name)
 	int only = -1;
 
 	for (int function = 0; function < FN_COUNT; function++) {
-		if (!same_stem(driver_names[function], name))
+		if (!form_same_stem(driver_names[function], name))
 			continue;
 		if (only >= 0 || !text_equal(driver_names[function], name))
 			return NULL;
@@ -207,7 +234,7 @@ CUresult EXPORT cuGetProcAddress_v2(const char *symbol, void **out, int version,
 	copy_name(name, symbol);
 	given = *out;
 	ret = ask(name, &given, version, flags, status);
-	if (!replaced(name, &given, ret) && status != NULL)
+	if (!replaced(name, &given, version, flags, ret) && status != NULL)
 		*status = CU_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	*out = given;
 	return ret;

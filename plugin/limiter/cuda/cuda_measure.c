@@ -68,7 +68,7 @@ void measure_begin(struct measure *measure)
 	CALL(cuThreadExchangeStreamCaptureMode, &measure->mode);
 }
 
-uint64_t measure_taken(struct measure *measure, bool back)
+uint64_t measure_taken(struct measure *measure)
 {
 	uint64_t before = measure->unknown;
 
@@ -78,8 +78,6 @@ uint64_t measure_taken(struct measure *measure, bool back)
 	CALL(cuThreadExchangeStreamCaptureMode, &measure->mode);
 	measure->unknown = unknown_bytes(measure);
 	CALL(cuThreadExchangeStreamCaptureMode, &measure->mode);
-	if (back)
-		return measure->unknown > before ? measure->unknown - before : 0;
 	return before > measure->unknown ? before - measure->unknown : 0;
 }
 

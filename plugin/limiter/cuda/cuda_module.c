@@ -2,18 +2,17 @@
  *
  * No size in an image says what it takes: code is compiled, chosen among several, unpacked, or left
  * until it is needed; a variable of gigabytes is a few letters. So it is measured: what the card has
- * less of afterwards, and the container does not know of. Others on the card disturb that, so a large
- * one is measured again while it is unloaded and loaded. The program may have changed the image
- * meanwhile: the least figure counts only where the last load's, which is of what is there now, is about
- * as much. What the driver loads at a kernel's first launch is not seen.
+ * less of afterwards, and the container does not know of. It is loaded once: a second load would write
+ * into the program's options again, and take as long. Others on the card disturb the measure, so a
+ * large one counts no more than an image of its form can take, where the form says that. What the
+ * driver loads at a kernel's first launch is not seen.
  *
  * Measuring is in cuda_measure.c. */
 #include "image.h"
 #include "local.h"
 #include "measure.h"
 
-#define LARGE (16ull << 20)		/* above: measured again */
-#define TRIES 3				/* so often at most */
+#define LARGE (16ull << 20)		/* what a load may take beside the image: above, it counts for less */
 /* What may bring a library to life in a context, each with its first call there: with lazy loading the first kernel's
  * code comes when its function is asked for. Beside them LEDGER_LIVE has the library's number. */
 enum { ASKED_FOR_PART = 1, ASKED_FOR_FUNCTION = 2, ASKS = 4 };
@@ -24,13 +23,6 @@ enum { ASKED_FOR_PART = 1, ASKED_FOR_FUNCTION = 2, ASKS = 4 };
 static uint64_t least(uint64_t one, uint64_t other)
 {
 	return one < other ? one : other;
-}
-
-static bool about(uint64_t one, uint64_t other)
-{
-	uint64_t most = one > other ? one : other;
-
-	return most - least(one, other) <= most / 10;
 }
 
 /* What the library of that number has in a context: with it that goes, and the library stays. False: nothing is known
@@ -88,27 +80,29 @@ static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind ki
 	return kind == LEDGER_MODULE ? charge_settle(&charge, ret, kind, key) : library_loaded(&charge, key, image);
 }
 
-/* Load by `load`, an expression; again where it seems large. */
-#define LOAD(kind, load, unload, image)                                                           \
+/* What counts for an image that is loaded; NULL: it is not in memory. */
+static uint64_t counted_bytes(struct measure *measure, const void *image)
+{
+	uint64_t bytes = measure_taken(measure), most;
+
+	if (bytes <= LARGE || image == NULL)
+		return bytes;
+	most = image_most(image);
+	return most < UINT64_MAX - LARGE ? least(bytes, LARGE + most) : bytes;
+}
+
+/* Load by `load`, an expression; image: in memory, or NULL; size: of a library's. */
+#define LOAD(kind, load, image, size)                                                             \
 	__typeof__(*out) made = *out;                                                             \
-	uint64_t bytes, before;                                                                   \
 	struct measure measure;                                                                   \
+	uint64_t bytes;                                                                           \
 	CUresult ret;                                                                             \
                                                                                                   \
 	measure_begin(&measure);                                                                  \
 	ret = load;                                                                               \
-	bytes = ret == CUDA_SUCCESS ? measure_taken(&measure, false) : 0;                         \
-	for (int i = 0; i < TRIES && bytes > LARGE && unload == CUDA_SUCCESS; i++) {              \
-		before = least(bytes, measure_taken(&measure, true));                             \
-		ret = load;                                                                       \
-		bytes = ret == CUDA_SUCCESS ? measure_taken(&measure, false) : 0;                 \
-		if (!about(bytes, before))                                                        \
-			continue;                                                                 \
-		bytes = least(bytes, before);                                                     \
-		break;                                                                            \
-	}                                                                                         \
-	before = ret == CUDA_SUCCESS ? image : 0;                                                 \
-	ret = measure_finish(&measure, count(&measure, ret, kind, (uintptr_t)made, bytes, before)); \
+	bytes = ret == CUDA_SUCCESS ? counted_bytes(&measure, image) : 0;                         \
+	ret = count(&measure, ret, kind, (uintptr_t)made, bytes, ret == CUDA_SUCCESS ? size : 0); \
+	ret = measure_finish(&measure, ret);                                                      \
 	*out = made;                                                                              \
 	return ret
 
@@ -116,14 +110,14 @@ CUresult EXPORT cuModuleLoad(CUmodule *out, const char *path)
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoad)(out, path);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoad, &made, path), CALL(cuModuleUnload, made), 0);
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoad, &made, path), NULL, 0);
 }
 
 CUresult EXPORT cuModuleLoadData(CUmodule *out, const void *image)
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoadData)(out, image);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoadData, &made, image), CALL(cuModuleUnload, made), 0);
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoadData, &made, image), image, 0);
 }
 
 CUresult EXPORT cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int number,
@@ -131,15 +125,14 @@ CUresult EXPORT cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned in
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoadDataEx)(out, image, number, options, values);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoadDataEx, &made, image, number, options, values),
-	     CALL(cuModuleUnload, made), 0);
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoadDataEx, &made, image, number, options, values), image, 0);
 }
 
 CUresult EXPORT cuModuleLoadFatBinary(CUmodule *out, const void *image)
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoadFatBinary)(out, image);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoadFatBinary, &made, image), CALL(cuModuleUnload, made), 0);
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoadFatBinary, &made, image), image, 0);
 }
 
 CUresult EXPORT cuLibraryLoadData(CUlibrary *out, const void *code, int *jit, void **jit_values,
@@ -150,7 +143,7 @@ CUresult EXPORT cuLibraryLoadData(CUlibrary *out, const void *code, int *jit, vo
 		return DRIVER(cuLibraryLoadData)(out, code, jit, jit_values, jit_count, options,
 						 values, number);
 	LOAD(LEDGER_LIBRARY, CALL(cuLibraryLoadData, &made, code, jit, jit_values, jit_count, options,
-				  values, number), CALL(cuLibraryUnload, made), image_bytes(code));
+				  values, number), code, image_bytes(code));
 }
 
 CUresult EXPORT cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit, void **jit_values,
@@ -161,7 +154,7 @@ CUresult EXPORT cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit
 		return DRIVER(cuLibraryLoadFromFile)(out, path, jit, jit_values, jit_count, options,
 						     values, number);
 	LOAD(LEDGER_LIBRARY, CALL(cuLibraryLoadFromFile, &made, path, jit, jit_values, jit_count,
-				  options, values, number), CALL(cuLibraryUnload, made), image_file_bytes(path));
+				  options, values, number), NULL, image_file_bytes(path));
 }
 
 /* True: it is our turn, and has to be left. */
@@ -270,7 +263,7 @@ static CUresult beyond(const struct measure *measure, CUresult ret, uint64_t byt
 static CUresult live(struct measure *measure, const struct charge *charge, CUresult ret, CUlibrary library,
 		     unsigned int ask)
 {
-	uint64_t bytes = measure_taken(measure, false);
+	uint64_t bytes = measure_taken(measure);
 	struct ledger_entry entry, part;
 
 	if (measure->card == NULL)
@@ -387,7 +380,7 @@ static bool first_of_module(CUmodule module)
 /* As live(): the first function's code is the module's. */
 static CUresult module_live(struct measure *measure, const struct charge *charge, CUresult ret, CUmodule module)
 {
-	uint64_t bytes = measure_taken(measure, false);
+	uint64_t bytes = measure_taken(measure);
 	struct ledger_entry entry;
 
 	if (measure->card == NULL)

@@ -10,4 +10,8 @@
 uint64_t image_bytes(const void *image);
 uint64_t image_file_bytes(const char *path);
 
+/* What an image that the driver has loaded takes of the card at most, beside what the driver adds: an ELF file and the
+ * variables that it has no bytes of. UINT64_MAX: its form does not say. */
+uint64_t image_most(const void *image);
+
 #endif

@@ -16,8 +16,8 @@ struct measure {
 
 void measure_begin(struct measure *measure);
 
-/* What was taken since the last look, or given back; the next one counts from here. */
-uint64_t measure_taken(struct measure *measure, bool back);
+/* What was taken since the last look; the next one counts from here. */
+uint64_t measure_taken(struct measure *measure);
 
 CUresult measure_finish(const struct measure *measure, CUresult ret);	/* returns ret */
 

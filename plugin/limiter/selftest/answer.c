@@ -6,7 +6,7 @@
 #include "functions.h"
 #include "selftest.h"
 
-static const char *const steps[] = { "load", "init", "device", "context", "info", "ways", "module",
+static const char *const steps[] = { "load", "names", "init", "device", "context", "info", "ways", "module",
 				     "launch", "compute", "hold", "done" };
 static const char *const way_names[WAYS] = { "plain", "managed", "async", "virtual", "graph",
 					     "cuGetProcAddress", "cuGetProcAddress_v2" };
@@ -46,6 +46,7 @@ static void outcome(FILE *out, const char *name, const struct outcome *one)
 		(unsigned long long)run->total_bytes, (long long)run->nvml_total_bytes, run->cuda_version);
 	text(out, run->error);
 	fputs(", ", out);
+	fprintf(out, "\"listed\": %s, ", run->listed ? "true" : "false");
 	kernel(out, &run->kernel);
 	fputs("\"taken\": [", out);
 	for (int way = 0; way < WAYS; way++) {
@@ -67,6 +68,8 @@ static void write_all(FILE *out, const struct setup *setup, const struct card_ou
 		outcome(out, "held", &cards[i].held);
 		fputs(", ", out);
 		outcome(out, "second", &cards[i].second);
+		fputs(", \"names\": ", out);
+		names_write(out, &cards[i].native.run.names, &cards[i].held.run.names);
 		fputc('}', out);
 	}
 	fputs("]}\n", out);

@@ -99,6 +99,15 @@ static bool step(struct run *run, enum step next, CUresult code)
 	return true;
 }
 
+/* As a runtime does: before the first call. */
+static void look_up_names(void *cuda, struct run *run)
+{
+	run_reach(run, STEP_NAMES);
+	if (CU(cuDriverGetVersion) == NULL || CU(cuDriverGetVersion)(&run->cuda_version) != CUDA_SUCCESS)
+		run->cuda_version = 0;
+	names_look_up(cuda, run->cuda_version != 0 ? run->cuda_version : LISTED_CUDA, &run->names);
+}
+
 static bool start(void *cuda, struct run *run)
 {
 	uint64_t began = now_us();
@@ -129,12 +138,12 @@ void program_first(const struct libraries *libraries, struct run *run, int go, b
 	run->no_room = is_seen && needs_room && seen.memory.free < ROOM;
 	if (run->no_room)
 		_exit(1);
+	look_up_names(cuda, run);
 	step(run, STEP_INIT, CUDA_SUCCESS);
 	if (!start(cuda, run))
 		_exit(1);
 	run->context_bytes = is_seen ? context_bytes(&seen) : -1;
-	if (CU(cuDriverGetVersion) != NULL && CU(cuDriverGetVersion)(&run->cuda_version) != CUDA_SUCCESS)
-		run->cuda_version = 0;
+	run->listed = is_seen && listed_bytes(&seen) >= 0;
 	if (!step(run, STEP_WAYS, CU(cuMemGetInfo_v2)(&free_bytes, &total)))
 		_exit(1);
 	run->free_bytes = free_bytes;

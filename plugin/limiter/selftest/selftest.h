@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "cuda.h"
+#include "names.h"
 
 #define MIB (1ull << 20)
 #define EACH (32 * MIB)			/* of one allocation */
@@ -26,7 +27,7 @@
 #define ALL_S 300			/* no run begins later than that */
 
 enum step {
-	STEP_LOAD, STEP_INIT, STEP_DEVICE, STEP_CONTEXT, STEP_INFO, STEP_WAYS, STEP_MODULE, STEP_LAUNCH, STEP_COMPUTE,
+	STEP_LOAD, STEP_NAMES, STEP_INIT, STEP_DEVICE, STEP_CONTEXT, STEP_INFO, STEP_WAYS, STEP_MODULE, STEP_LAUNCH, STEP_COMPUTE,
 	STEP_HOLD, STEP_DONE
 };
 
@@ -55,8 +56,10 @@ struct run {
 	uint64_t total_bytes, free_bytes;	/* by cuMemGetInfo */
 	int cuda_version;		/* by cuDriverGetVersion: 12060 for 12.6; 0: not known */
 	int64_t nvml_total_bytes;	/* -1: not known */
+	bool listed;			/* NVML has a figure of this process, with its context */
 	struct taken ways[WAYS], hold;
 	struct kernel kernel;
+	struct names names;
 	bool no_room;			/* less than ROOM was free: nothing was begun */
 	char error[ERROR_ROOM];		/* of the loader */
 };

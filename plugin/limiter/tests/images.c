@@ -27,6 +27,37 @@ static void expect(const char *what, const void *image, uint64_t bytes)
 	wrong = 1;
 }
 
+static void most(const char *what, const void *image, uint64_t bytes)
+{
+	uint64_t found = image_most(image);
+
+	if (found == bytes)
+		return;
+	printf("%s takes at most: %llu bytes, not %llu\n", what, (unsigned long long)found, (unsigned long long)bytes);
+	wrong = 1;
+}
+
+/* Of an ELF file the bytes that it has, and the variables of which it has none. */
+static void try_most(void)
+{
+	struct { Elf64_Ehdr head; Elf64_Shdr sections[3]; } file = {
+		.head = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64 }, .e_shoff = sizeof(Elf64_Ehdr), .e_shnum = 3,
+			  .e_shentsize = sizeof(Elf64_Shdr) },
+		.sections = { { .sh_type = SHT_NOBITS, .sh_size = 1000 }, { .sh_type = SHT_PROGBITS, .sh_size = 7 },
+			      { .sh_type = SHT_NOBITS, .sh_size = 20000 } },
+	};
+
+	most("none", NULL, UINT64_MAX);
+	most("PTX", at_end("//\n.version 8.0\n", 17), UINT64_MAX);
+	most("an ELF file", at_end(&file, sizeof(file)), sizeof(file) + 21000);
+	file.sections[2].sh_size = UINT64_MAX;
+	most("an ELF file of sizes that nothing has", at_end(&file, sizeof(file)), UINT64_MAX);
+	file.head.e_shentsize = 8;
+	most("an ELF file of strange sections", at_end(&file, sizeof(file)), UINT64_MAX);
+	file.head.e_ident[EI_CLASS] = ELFCLASS32;
+	most("an ELF file of 32 bits", at_end(&file, sizeof(file)), UINT64_MAX);
+}
+
 int main(int argc, char **argv)
 {
 	struct { uint32_t magic; uint16_t version, header; uint64_t bytes; } fat = { 0xba55ed50, 1, 16, 1000 };
@@ -46,6 +77,7 @@ int main(int argc, char **argv)
 	expect("ELF", at_end(&elf, sizeof(elf)), 5000 + 10 * sizeof(Elf64_Shdr));
 	expect("a fat binary", at_end(&fat, sizeof(fat)), 1016);
 	expect("what points to one", &pointer, 1016);
+	try_most();
 	pointer.image = NULL;
 	expect("what points to none", &pointer, 0);
 	return wrong || argc < 2 || image_file_bytes(argv[1]) == 0 || image_file_bytes("/nonexistent") != 0;

@@ -351,6 +351,15 @@ def test_selftest_says_what_was_found_and_what_to_do(short_tmp: Path) -> None:
         assert "no card is offered" in edgegpu("selftest", "--last", "--socket", socket).out
 
 
+def test_selftest_and_status_say_where_the_limiter_goes_by_names(short_tmp: Path) -> None:
+    named = {"index": "0", "card": CARD_0, "verdict": "passed", "by_name": "the driver gives other addresses"}
+    found = {"running": False, "ended": 0, "error": "", "cards": [named]}
+    with plugin(short_tmp, document(isolation="limiter", selftest=found)) as socket:
+        done = edgegpu("selftest", "--last", "--socket", socket)
+        assert "self-test  passed: the driver gives other addresses" in edgegpu("status", "--socket", socket).out
+    assert (done.code, "the driver gives other addresses: nothing: programs run" in done.out) == (0, True)
+
+
 def test_pods_and_status_say_what_holds_each_to_its_memory(short_tmp: Path) -> None:
     units = {"limit_units": 4, "held_units": 4}
     cards = [{"card": CARD_0, "limit_mib": 1_024, "counted_mib": 320, **units, "core_percent": 30, "refusals": 0}]

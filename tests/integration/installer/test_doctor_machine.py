@@ -319,6 +319,10 @@ def test_what_the_nodes_self_test_found(box: Box) -> None:
     text = "the driver has 2 functions that this edgegpu does not know (cuNew, cuNewer): programs"
     box.expect("limiter", CheckLevel.WARNING, text, "upgrade edgegpu")
     box.status |= {"driver": {}}
+    named = one | {"newer_driver": "", "by_name": "the driver gives other addresses"}
+    box.status["selftest"] = {"cards": [named, named | {"index": "1", "card": CARD_1}]}
+    box.expect("limiter", CheckLevel.WARNING, "the driver gives other addresses", "nothing: programs run and are held")
+    assert len(box.see("limiter").problems) == 1
     for verdict in ("loose", "harmful"):
         problem = f"card 0: self-test: why {verdict}"
         box.status |= {"isolation_problem": problem, **tried(verdict)}

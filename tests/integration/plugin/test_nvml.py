@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from edgegpu_sim.driver import SimCard, SimDriver, make_card
+from edgegpu_sim.driver import SimCard, SimDriver, SimVersions, make_card
 
 CHILD = Path(__file__).with_name("nvml_child.py")
 WAIT_S = 60.0
@@ -103,6 +103,18 @@ def test_cards_are_found(looker: MakeLooker) -> None:
     assert [card["pci"].lower() for card in cards] == [card.pci.lower() for card in CARDS]
     assert all(card["healthy"] and card["mig"] is None and card["caps"] == [] for card in cards)
     assert process.ask("problem") == {"problem": "", "version": "560.35.03"}
+
+
+@pytest.mark.parametrize("status", [0, 13, 999])
+def test_what_the_driver_keeps_of_a_card_is_known_where_it_says_that(
+    looker: MakeLooker, tmp_path: Path, simdriver_build: Path, status: int
+) -> None:
+    driver = SimDriver.create(tmp_path, CARDS, build=simdriver_build, versions=SimVersions(reserved_mib=444))
+    if status:
+        driver.fail("nvmlDeviceGetMemoryInfo_v2", status)  # 13: it has no such function
+    cards = looker().cards()
+    assert [card["kept_mib"] for card in cards] == [None if status else 444] * 2
+    assert [card["memory_mib"] for card in cards] == [15360, 7611]
 
 
 def test_mig_devices_stand_for_their_gpu(looker: MakeLooker, tmp_path: Path, simdriver_build: Path) -> None:

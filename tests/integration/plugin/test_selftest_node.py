@@ -19,7 +19,8 @@ from edgegpu_sim.driver import SimDriver, SimVersions, make_card
 from edgegpu_sim.node import NodeSpec
 
 CARDS = [make_card(index, "Tesla T4", 7611) for index in range(2)]
-STANDIN = Path(__file__).resolve().parents[2] / "native/selftest_standin.c"
+NATIVE = Path(__file__).resolve().parents[2] / "native"
+STANDIN = (NATIVE / "selftest_standin.c", NATIVE / "selftest_rest.c")
 MIB = 1 << 20
 
 Start = Callable[..., EmbeddedBed]
@@ -28,8 +29,8 @@ Start = Callable[..., EmbeddedBed]
 @pytest.fixture
 def libraries(limiter_build: Path, tmp_path: Path) -> Path:
     """Return a folder with the limiter's libraries, for a test to replace."""
-    for name in LIBRARIES:
-        shutil.copy(limiter_build / name, tmp_path / name)
+    for name in (*LIBRARIES, "cuda/functions.def"):
+        shutil.copy(limiter_build / name, tmp_path)
     return tmp_path
 
 
@@ -37,7 +38,7 @@ def replace(libraries: Path, flag: str) -> None:
     """Put a library that is no limiter into the limiter's place."""
     new = libraries / "new"
     command: list[str | Path] = ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", flag]
-    subprocess.run([*command, "-o", new, STANDIN, "-ldl"], check=True)
+    subprocess.run([*command, f"-I{libraries}", "-o", new, *STANDIN, "-ldl"], check=True)
     new.replace(libraries / LIBRARIES[0])
 
 

@@ -203,6 +203,8 @@ def test_a_driver_that_is_newer_than_the_limiter_is_a_warning_once_for_all_cards
         return {part.name: (part.state, part.text) for part in parts}.get("isolation")
 
     assert told("limiter") == ("warn", "card 2: why; the driver's CUDA 13.6 is newer")
+    cards[0]["by_name"] = cards[1]["by_name"] = "the driver gives other addresses"
+    assert told("limiter") == ("warn", "card 2: why; the driver gives other addresses; the driver's CUDA 13.6 is newer")
     assert told("none") is None
 
 

@@ -1,5 +1,7 @@
 """Cards, units and device ids: sizes, reserve, exclusion, MIG, and how many devices kubelet carries."""
 
+from dataclasses import replace
+
 import pytest
 
 from edgegpu_core.deviceid import (
@@ -12,7 +14,7 @@ from edgegpu_core.deviceid import (
     memory_ids,
     parse,
 )
-from edgegpu_core.inventory import Card, FreeAmounts, slots, usable
+from edgegpu_core.inventory import Card, FreeAmounts, offer_text, slots, usable
 from edgegpu_core.model import ModelError, ResourceModel, short_name
 
 UUID = "GPU-5cd4f6f4-3a5b-4e0c-9d5e-0123456789ab"
@@ -48,6 +50,20 @@ def card(index: int, mib: int = 7611, *, mig: int | None = None, pci: str = "", 
 )
 def test_units_of_a_card(mib: int, unit: int, reserve: int, units: int) -> None:
     assert ResourceModel(unit_mib=unit, reserve_mib=reserve).units_of(mib) == units
+
+
+def test_a_reserve_of_auto_is_what_the_driver_keeps_where_it_says_that() -> None:
+    model = ResourceModel(reserve_mib=None)
+    assert [model.units_of(15360, kept_mib=kept) for kept in (0, 444, None)] == [60, 58, 60]
+    assert ResourceModel(reserve_mib=0).units_of(15360, kept_mib=444) == 60
+    model.check_device_count([15360])
+
+
+def test_what_is_offered_of_a_card_is_said_with_what_the_driver_keeps() -> None:
+    t4, auto = card(0, 15360), ResourceModel(reserve_mib=None)
+    assert offer_text(t4, ResourceModel()) == "card 0 T4 15360 MiB"
+    assert offer_text(t4, auto) == "card 0 T4 15360 MiB (all of them: the driver does not say what it keeps)"
+    assert offer_text(replace(t4, kept_mib=444), auto) == "card 0 T4 15360 MiB (444 MiB of them kept by the driver)"
 
 
 def test_too_many_devices_are_refused_with_the_smallest_size_that_works() -> None:

@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 from edgegpu_plugin.records.selftest_results import NOT_ENDED, CardResult, SelftestResults, Verdict
-from edgegpu_plugin.selftest.observation import CardObservation, Kernel, Observations, ProgramRun, RunEnd, Taken, judge
+from edgegpu_plugin.selftest.observation import (
+    CardObservation,
+    Kernel,
+    NameFinding,
+    NameLookups,
+    Observations,
+    ProgramRun,
+    RunEnd,
+    Taken,
+    judge,
+)
 
 CARD, OTHER = "GPU-1", "GPU-2"
 MIB = 1 << 20
@@ -37,9 +47,19 @@ REFUSED = run(0, 0, number=1, step="context", code=2)
 
 
 def result(
-    *, native: ProgramRun | None = None, held: ProgramRun | None = None, second: ProgramRun | None = None
+    *,
+    native: ProgramRun | None = None,
+    held: ProgramRun | None = None,
+    second: ProgramRun | None = None,
+    names: NameLookups | None = None,
 ) -> CardResult:
-    card = CardObservation(card=CARD, native=native or run(), held=held or run(3, 2), second=second or REFUSED)
+    card = CardObservation(
+        card=CARD,
+        native=native or run(),
+        held=held or run(3, 2),
+        second=second or REFUSED,
+        names=names or NameLookups(asked=1984),
+    )
     sizes = {"each_bytes": 32 * MIB, "tries": 4, "payload_bytes": 100 * MIB}
     work = {"kernels": 100, "kernel_us": 1000, "core_percent": 20, "listed_cuda": 13050}
     seen = Observations(v=1, id="a", cards=(card,), **sizes, **work)
@@ -125,6 +145,15 @@ def test_what_the_card_cannot_show_is_not_tried_and_never_red(native: Kernel, na
     assert (found.native_work_us, found.held_work_us) == (None, None)
 
 
+def test_a_driver_that_has_no_figure_of_a_process_is_told_and_makes_no_verdict() -> None:
+    found = result(native=run(listed=False))
+    assert found.verdict is Verdict.PASSED
+    assert found.not_tried == {
+        "count": "NVML has no figure of a process: what programs take past the limiter is not seen"
+    }
+    assert found.held_work_us
+
+
 def test_a_way_that_the_driver_lacks_is_not_tried() -> None:
     old = (*run().taken[:-1], Taken(way=WAYS[-1], granted=0, code=0, missing=True))
     found = result(native=run(taken=old), held=with_way(WAYS[-1], 0, 801))
@@ -148,6 +177,49 @@ def test_a_driver_that_is_newer_than_the_list_is_told_and_makes_no_verdict(tmp_p
     kept_so = SelftestResults(tmp_path)
     assert kept_so.result(CARD) == found
     assert kept_so.why_degraded([CARD]) == ""  # its containers stay enforced
+
+
+LAUNCH = NameFinding(count=1, examples=("cuLaunchKernel by cuGetProcAddress for CUDA 4.0",))
+TWO_MORE = LAUNCH.model_copy(update={"count": 3})
+
+
+@pytest.mark.parametrize(
+    ("names", "verdict", "reason"),
+    [
+        (
+            NameLookups(withheld=TWO_MORE),
+            Verdict.HARMFUL,
+            f"functions that programs find without the limiter are missing with it: {LAUNCH} and 2 more",
+        ),
+        (
+            NameLookups(wrong=LAUNCH, passed=LAUNCH),
+            Verdict.HARMFUL,
+            f"programs get other functions with the limiter than without: {LAUNCH}",
+        ),
+        (
+            NameLookups(passed=LAUNCH),
+            Verdict.LOOSE,
+            "the driver's own functions are found past the limiter: cuLaunchKernel by cuGetProcAddress for CUDA 4.0",
+        ),
+    ],
+)
+def test_a_function_that_programs_do_not_find_as_they_should_counts(
+    names: NameLookups, verdict: Verdict, reason: str
+) -> None:
+    found = result(names=names)
+    assert (found.verdict, found.reason, found.by_name) == (verdict, reason, "")
+
+
+def test_a_driver_whose_pointers_are_no_symbols_is_told_and_makes_no_verdict(tmp_path: Path) -> None:
+    found = result(names=NameLookups(by_name=LAUNCH))
+    assert found.by_name == (
+        "the driver's cuGetProcAddress gives other addresses than its symbols have: cuLaunchKernel by cuGetProcAddress "
+        "for CUDA 4.0; the limiter goes by these functions' names and versions"
+    )
+    assert found.verdict is Verdict.PASSED
+    SelftestResults(tmp_path).put([found])
+    assert SelftestResults(tmp_path).result(CARD) == found
+    assert result().by_name == ""
 
 
 def test_what_stops_programs_weighs_more_than_what_does_not_hold() -> None:

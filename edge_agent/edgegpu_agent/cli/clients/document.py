@@ -192,6 +192,8 @@ class SelftestCard:
     """The driver's, as cuDriverGetVersion gives it: 12060 for CUDA 12.6."""
     newer_driver: str = ""
     """That the driver is newer than the limiter's list of functions; empty where it is not."""
+    by_name: str = ""
+    """For which functions the limiter goes by name, since the driver's pointers are not its symbols."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,6 +418,7 @@ def _selftest_card(row: _Part) -> SelftestCard:
         not_tried={name: not_tried.text(name) for name in not_tried.names()},
         cuda_version=number("cuda_version"),
         newer_driver=row.text("newer_driver", ""),
+        by_name=row.text("by_name", ""),
     )
 
 

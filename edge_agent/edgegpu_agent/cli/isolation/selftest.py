@@ -21,7 +21,7 @@ from edgegpu_agent.cli.common import (
     sayer,
 )
 from edgegpu_agent.cli.views.isolation import holds_any
-from edgegpu_core.reasons import NEWER_DRIVER_REMEDY
+from edgegpu_core.reasons import BY_NAME_REMEDY, NEWER_DRIVER_REMEDY
 
 JSON_VERSION = 1
 
@@ -36,7 +36,8 @@ For each card a small program takes a CUDA context and up to 128 MiB for a momen
 it and a limit that leaves room for three allocations of four. It takes memory in five ways, one of them a graph's, and
 by the functions that cuGetProcAddress gives, as CUDA's runtime does; it asks how much there is, and a second program
 tries meanwhile. It loads a module and runs its kernel, a tenth of a second by the card's timer, which a compute limit
-of 20 percent has to make at least twice as long. What does not work without the limiter either is not tried, and
+of 20 percent has to make at least twice as long. Each function that the limiter stands in is looked up in the ways of
+programs, which has to find the limiter's. What does not work without the limiter either is not tried, and
 named. So is a driver that is newer than the limiter's list of functions, which changes nothing for containers. A card
 with less than 768 MiB free is left alone. That takes some seconds for each card. The plugin does the same by itself
 once for each driver and version of edgegpu, where isolation.mode is limiter.
@@ -60,8 +61,9 @@ Exit status: 0 it passed on each card, 1 not.
 --json: {"v": 1, "node", "isolation": TEXT, "cards": [{"index", "card": UUID, "verdict": as above or "" for none yet,
   "reason", "remedy": TEXT, "at_s", "context_mib", "native_us", "held_us": NUMBER or null,
   "native_work_us", "held_work_us", "core_percent": NUMBER or null, "granted": {WAY: NUMBER of four},
-  "not_tried": {WAY, "kernel" or "compute": why, TEXT}, "cuda_version": NUMBER (12060: 12.6) or null,
-  "newer_driver": TEXT, "" where the limiter's list has the functions of that version}]}
+  "not_tried": {WAY, "kernel", "compute" or "count": why, TEXT}, "cuda_version": NUMBER (12060: 12.6) or null,
+  "newer_driver": TEXT, "" where the limiter's list has the functions of that version,
+  "by_name": TEXT, for which functions the limiter goes by name since the driver's pointers are not its symbols}]}
 """
 
 LastOption = Annotated[bool, typer.Option("--last", help="Show what was found last, and try nothing.")]
@@ -138,6 +140,8 @@ def _about(one: SelftestCard, *, is_on: bool) -> Iterator[str]:
     yield from (f"not tried: {name}: {why}" for name, why in one.not_tried.items())
     if one.newer_driver:
         yield f"{one.newer_driver}: {NEWER_DRIVER_REMEDY}"
+    if one.by_name:
+        yield f"{one.by_name}: {BY_NAME_REMEDY}"
     yield _FOLLOWS.get(one.verdict, "") if is_on else "isolation.mode is none: no container has the limiter"
     if one.remedy:
         yield f"to do: {one.remedy}"

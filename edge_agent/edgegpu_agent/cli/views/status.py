@@ -99,18 +99,19 @@ def _head(document: StatusDocument) -> Iterator[Text]:
 def _selftest(document: StatusDocument) -> tuple[str, str]:
     """Return what the self-test says of all cards in one word, and what is wrong where it does not vouch for one.
 
-    A driver that is newer than the limiter's list is named too, once: the cards have one driver.
+    A driver that is newer than the limiter's list, or whose pointers are not its symbols, is named too, once: the cards
+    have one driver.
     """
     found = document.selftest
     if found.running or not found.cards:
         return ("runs" if found.running else "not run yet"), ""
-    newer = sorted({one.newer_driver for one in found.cards if one.newer_driver})
+    notes = sorted({note for one in found.cards for note in (one.newer_driver, one.by_name) if note})
     wrong = [one for one in found.cards if one.verdict != "passed"]
     if not wrong:
         lacking = ", ".join(sorted({name for one in found.cards for name in one.not_tried}))
-        return f"passed (not tried: {lacking})" if lacking else "passed", "; ".join(newer)
+        return f"passed (not tried: {lacking})" if lacking else "passed", "; ".join(notes)
     reasons = [f"card {one.index}: {one.reason}" for one in wrong if one.reason]
-    return wrong[0].verdict or "not run yet", "; ".join([*reasons, *newer])
+    return wrong[0].verdict or "not run yet", "; ".join([*reasons, *notes])
 
 
 def _extender(document: StatusDocument) -> Text:
