@@ -98,7 +98,7 @@ def looked_up(data: bytes, name: str) -> str | None:
     """Return the path that the loader takes for a name: by halves, then the first of the equal ones (dl-cache.c)."""
     data = data[data.index(_MAGIC) :]
     _, count, _, _, _ = _HEAD.unpack_from(data)
-    names, paths = [], []
+    names, paths = list[str](), list[str]()
     for _, key, value, _, _ in _ENTRY.iter_unpack(data[_HEAD.size : _HEAD.size + count * _ENTRY.size]):
         names.append(data[key : data.index(b"\0", key)].decode())
         paths.append(data[value : data.index(b"\0", value)].decode())
@@ -116,10 +116,9 @@ def looked_up(data: bytes, name: str) -> str | None:
 
 def _compared(one: str, other: str) -> int:
     """Compare two names in the loader's order: runs of digits by their value, and after every other character."""
-    first, second = ([(part.isdigit(), int(part) if part.isdigit() else part) for part in re.findall(r"\d+|\D", text)] for text in (one, other))
-    if first == second:
-        return 0
-    for a, b in zip(first, second, strict=False):
-        if a != b:
-            return 1 if a[0] > b[0] or (a[0] == b[0] and a[1] > b[1]) else -1  # type: ignore[operator]
-    return 1 if len(first) > len(second) else -1
+    first, second = _parts(one), _parts(other)
+    return 0 if first == second else 1 if first > second else -1
+
+
+def _parts(name: str) -> list[tuple[int, int]]:
+    return [(1, int(part)) if part.isdigit() else (0, ord(part)) for part in re.findall(r"[0-9]+|[^0-9]", name)]

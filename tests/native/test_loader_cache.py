@@ -1,4 +1,4 @@
-"""The hook that puts the driver into a container's loader cache, over roots that are honest, broken and laid as traps."""
+"""The hook that puts the driver into a container's loader cache, over roots that are sound, broken, or traps."""
 
 import os
 import shutil
@@ -61,7 +61,7 @@ def test_the_cache_has_the_driver_and_all_that_it_had(made: MadeRoot, tmp_path: 
     assert [one for one in after if one in ours] == ours
     assert made.cache.stat().st_mode & 0o777 == 0o644, "programs of every user read it"
     data = made.cache.read_bytes()
-    first = {name: path for name, path in reversed(after)}
+    first = dict(reversed(after))
     assert len(first) > 100
     assert {name: looked_up(data, name) for name in first} == first
     assert [path.name for path in made.cache.parent.iterdir()] == ["ld.so.cache"]
@@ -225,7 +225,7 @@ def test_a_volume_at_etc_is_left_alone(image: MadeRoot, tmp_path: Path) -> None:
     volume = tmp_path / "volume"
     shutil.copytree(image.cache.parent, volume)
     before = tree(volume)
-    script = f"mount --bind {volume} {image.cache.parent} && exec \"$@\""
+    script = f'mount --bind {volume} {image.cache.parent} && exec "$@"'
     user = () if os.geteuid() == 0 else ("-Ur",)
     image.hook(prefix=("unshare", *user, "-m", "sh", "-c", script, "sh"))
     assert tree(volume) == before
@@ -259,7 +259,9 @@ def test_a_state_that_is_none_changes_nothing(image: MadeRoot, state: bytes) -> 
     assert tree(image.bundle) == before
 
 
-@pytest.mark.parametrize("config", [b"", b"{}", b'{"root": "/"}', b'{"root": {}, "path": "rootfs"}', b'[{"root": {"path": "rootfs"}}]'])
+@pytest.mark.parametrize(
+    "config", [b"", b"{}", b'{"root": "/"}', b'{"root": {}, "path": "rootfs"}', b'[{"root": {"path": "rootfs"}}]']
+)
 def test_a_configuration_that_names_no_root_changes_nothing(image: MadeRoot, config: bytes) -> None:
     (image.bundle / "config.json").write_bytes(config)
     before = tree(image.root)
@@ -288,7 +290,7 @@ def test_a_hook_without_words_changes_nothing(image: MadeRoot, words: tuple[str,
 
 
 def test_an_environment_of_the_containers_changes_nothing(image: MadeRoot) -> None:
-    traps = {"LD_PRELOAD": "/no/such.so", "LD_LIBRARY_PATH": "/tmp", "GLIBC_TUNABLES": "glibc.malloc.check=3"}
+    traps = {"LD_PRELOAD": "/no/such.so", "LD_LIBRARY_PATH": "/etc", "GLIBC_TUNABLES": "glibc.malloc.check=3"}
     image.hook(prefix=("env", "-i", *(f"{name}={value}" for name, value in traps.items())))
     assert looked_up(image.cache.read_bytes(), CUDA) == f"{DEBIAN}/{CUDA}"
 
@@ -301,7 +303,7 @@ def test_a_disk_that_is_full_keeps_the_old_cache_and_leaves_nothing(image: MadeR
 
 def test_a_root_that_is_read_only_stays_as_it_is(image: MadeRoot) -> None:
     before = tree(image.root)
-    script = f"mount --bind {image.root} {image.root} && mount -o remount,bind,ro {image.root} && exec \"$@\""
+    script = f'mount --bind {image.root} {image.root} && mount -o remount,bind,ro {image.root} && exec "$@"'
     user = () if os.geteuid() == 0 else ("-Ur",)
     image.hook(prefix=("unshare", *user, "-m", "sh", "-c", script, "sh"))
     assert tree(image.root) == before

@@ -94,7 +94,7 @@ class CdiSpecInjection:
         return files
 
     def _hook(self) -> Path | None:
-        """Return the program that adds libraries to loader caches; a spec with one that cannot be run starts nothing."""
+        """Return the hook that adds libraries to loader caches; with one that cannot be run no container starts."""
         program, problem = None, ""
         try:
             program = find_program()

@@ -13,7 +13,7 @@ struct library {
 
 /* Write a cache with these libraries first among those of their names, and all that the old one has.
  * The old one may have no bytes: there is none. Returns the new one's length; 0: the old one is none that
- * we understand, or there is no room, and it has to stay what it is. */
+ * we understand, or there is no room, and it has to stay what it is. `out` is at a multiple of 8. */
 size_t cache_merge(const unsigned char *old, size_t length, const struct library *some, size_t count,
 		   unsigned char *out, size_t room);
 

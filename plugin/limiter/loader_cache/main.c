@@ -52,7 +52,8 @@ enum {
 
 static char document[CONFIG_BYTES];
 static char paths[OURS_BYTES];
-static unsigned char old_cache[CACHE_BYTES], new_cache[CACHE_BYTES + OURS_BYTES];
+static unsigned char old_cache[CACHE_BYTES];
+static _Alignas(8) unsigned char new_cache[CACHE_BYTES + OURS_BYTES];
 static struct library libraries[MOST_LIBRARIES];
 static volatile int unfinished = -1;	/* the folder with a new cache that has not taken its place yet */
 

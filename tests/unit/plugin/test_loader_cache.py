@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from unit.plugin.test_cdi import CARD
 
 from edgegpu_core.choices.modes import Capability
 from edgegpu_plugin.containers.cdi import build_capabilities, build_spec
@@ -14,7 +15,6 @@ from edgegpu_plugin.containers.driver_files import CapabilityFiles, DriverFiles,
 from edgegpu_plugin.containers.image.loader_cache import PROGRAM, find_program
 from edgegpu_plugin.containers.limiter_files import LimiterFiles
 from edgegpu_plugin.errors import PluginError
-from unit.plugin.test_cdi import CARD
 
 CUDA = Library(Path("/usr/lib64/libcuda.so.570.1"), ("libcuda.so.570.1", "libcuda.so.1", "libcuda.so"))
 NVVM = Library(Path("/usr/lib64/libnvidia-nvvm.so.570.1"), ("libnvidia-nvvm.so.570.1",))
