@@ -97,7 +97,7 @@ def printed(cache: Path) -> list[tuple[str, str]]:
 def looked_up(data: bytes, name: str) -> str | None:
     """Return the path that the loader takes for a name: by halves, then the first of the equal ones (dl-cache.c)."""
     data = data[data.index(_MAGIC) :]
-    _, count, _, _, _ = _HEAD.unpack_from(data)
+    count = int(_HEAD.unpack_from(data)[1])
     names, paths = list[str](), list[str]()
     for _, key, value, _, _ in _ENTRY.iter_unpack(data[_HEAD.size : _HEAD.size + count * _ENTRY.size]):
         names.append(data[key : data.index(b"\0", key)].decode())

@@ -76,8 +76,8 @@ def build_spec(
             # comes after the pod's own environment, so that an nvidia default runtime adds nothing
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],
             "deviceNodes": [_node(files.root, name) for name in files.control_nodes],
-            "mounts": list(_mounts(files, limiter, machine)),
             **_hooks(hook, _base_libraries(files, limiter), machine),
+            "mounts": list(_mounts(files, limiter, machine)),
         },
         "devices": [
             {
@@ -97,8 +97,8 @@ def build_capabilities(
         {
             "name": capability.value,
             "containerEdits": {
-                "mounts": list(_opened(files, [capability], machine)),
                 **_hooks(hook, opened.libraries, machine),
+                "mounts": list(_opened(files, [capability], machine)),
             },
         }
         for capability, opened in files.opened.items()
@@ -167,6 +167,7 @@ def _base_libraries(files: DriverFiles, limiter: LimiterFiles | None) -> Iterato
 
 
 def _hooks(program: Path | None, libraries: Iterable[Library], machine: str) -> dict[str, Any]:
+    """Return the hooks' part of edits; it stands before another, so that edgegpu-farewell can take it out."""
     return {} if program is None else {"hooks": [cache_hook(program, libraries, library_folders(machine))]}
 
 
