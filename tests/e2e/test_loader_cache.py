@@ -1,7 +1,9 @@
 """What `ldconfig -p` and the loader of an image find of the driver, on a real kubelet, containerd and runc."""
 
+import json
 import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,10 +84,40 @@ def test_programs_that_ask_ldconfig_find_the_driver(
     assert run(node, namespace, "asks", "stat", "-c", "%u %a", "/etc/ld.so.cache").split() == ["0", "644"]
 
 
-def test_a_pod_with_a_user_namespace_starts_and_finds_the_driver(node: K3s, namespace: str, image: str) -> None:
-    node.apply(pod("mapped", pod_spec(waiting(image), hostUsers=False), namespace=namespace))
-    node.wait_phase(namespace, "mapped", "Running")
-    assert LISTED in run(node, namespace, "mapped", "/sbin/ldconfig", "-p")
+def bundle(folder: Path, *, user: int, read_only: bool) -> Path:
+    """Make a bundle of a container that asks ldconfig, in a user namespace where its root is another user's."""
+    shutil.rmtree(folder, ignore_errors=True)
+    root = folder / "rootfs"
+    for name in ("etc", "proc", "dev", "sbin", FOLDER[1:]):
+        (root / name).mkdir(parents=True)
+    shutil.copy("/sbin/ldconfig", root / "sbin")
+    subprocess.run(["/sbin/ldconfig", "-X", "-C", root / "etc/ld.so.cache"], check=True)
+    (root / FOLDER[1:] / "libcuda.so.1").write_bytes(b"")
+    subprocess.run(["chown", "-R", f"{user}:{user}", root], check=True)
+    linux: Manifest = {"namespaces": [{"type": kind} for kind in ("mount", "pid", "ipc", "uts")]}
+    if user:
+        linux["namespaces"].append({"type": "user"})
+        linux |= {key: [{"containerID": 0, "hostID": user, "size": 65536}] for key in ("uidMappings", "gidMappings")}
+    config = {
+        "ociVersion": "1.0.2",
+        "process": {"user": {"uid": 0, "gid": 0}, "args": ["/sbin/ldconfig", "-p"], "cwd": "/", "env": []},
+        "root": {"path": "rootfs", "readonly": read_only},
+        "mounts": [{"destination": "/proc", "type": "bind", "source": "/proc", "options": ["rbind"]}],
+        "linux": linux,
+        "hooks": {"createContainer": [{"path": str(find_program()), "args": ["hook", FOLDER, "--", "libcuda.so.1"]}]},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("read_only", [False, True], ids=["", "read-only"])
+@pytest.mark.parametrize("user", [0, 100_000], ids=["", "user namespace"])
+def test_the_runtime_runs_the_hook_before_the_root_is_closed(k3s: K3s, user: int, *, read_only: bool) -> None:
+    """By runc alone: the lab's containerd gives no pod a user namespace (hostUsers: false)."""
+    folder = bundle(LOGS / "bundle", user=user, read_only=read_only)
+    command = ("runc", "--root", "/run/edgegpu-hook", "run", "-b", str(folder), f"hook-{user}-{read_only}")
+    assert LISTED in k3s.nodes[SERVER].lab.exec(*command).stdout
+    assert (folder / "rootfs/etc/ld.so.cache").stat().st_uid == user
 
 
 def test_an_image_without_a_cache_starts_and_gets_none(node: K3s, namespace: str) -> None:
