@@ -18,7 +18,7 @@ _AUTO = f"take driver.injection out of /etc/edgegpu/plugin.yaml; {_RESTART_PLUGI
 _RUNTIME_CLASS = "/apis/node.k8s.io/v1/runtimeclasses/nvidia"
 _NOT_FOUND = 404
 _NO_HOOK = "the CDI spec has no hook for loader caches: Triton, and others that ask ldconfig, do not find the driver"
-_HOOK_REMEDY = f"{_RESTART_PLUGIN}; sudo journalctl -u edgegpu-plugin | grep loader-cache  # says what lacks"
+_HOOK_REMEDY = f"{_RESTART_PLUGIN}; sudo journalctl -u edgegpu-plugin -n 50  # says what lacks"
 _CONFIG = "/etc/containerd/config.toml"
 _WELL = {
     "cdi": "CDI is on",
