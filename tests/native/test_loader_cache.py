@@ -67,6 +67,28 @@ def test_the_cache_has_the_driver_and_all_that_it_had(made: MadeRoot, tmp_path: 
     assert [path.name for path in made.cache.parent.iterdir()] == ["ld.so.cache"]
 
 
+def test_names_stand_in_the_loaders_order(made: MadeRoot) -> None:
+    """Digits count as numbers, and come after letters, which ASCII has behind them."""
+    names = [
+        "libcuda.so.10",
+        "libcuda.so.9",
+        "libcuda.so.9a",
+        "libcuda.so",
+        "libcudar.so.1",
+        "libcuda9.so.1",
+        "libc1.so",
+    ]
+    glibc_image(made)
+    for name in names:
+        made.put(f"{DEBIAN}/{name}")
+    made.hook(*names)
+    data = made.cache.read_bytes()
+    assert {name: looked_up(data, name) for name in names} == {name: f"{DEBIAN}/{name}" for name in names}
+    assert [name for name, _ in printed(made.cache)] == [
+        "libc1.so", "libcuda9.so.1", "libcudar.so.1", "libcuda.so.10", "libcuda.so.9a", "libcuda.so.9", "libcuda.so",
+    ]  # fmt: skip
+
+
 def test_what_the_extension_has_goes_on_to_be_read(image: MadeRoot) -> None:
     def generator() -> list[str]:
         text = subprocess.run(["/sbin/ldconfig", "-p", "-C", image.cache], capture_output=True, text=True, check=True)
