@@ -128,10 +128,22 @@ static void of_file(const char *name, unsigned long rounds)
 	}
 }
 
+/* Too short for changes to hit. */
+static void of_documents(void)
+{
+	static const char *const broken[] = {
+		"{\"bundle\":\"\\u\"", "{\"bundle\":\"\\u00\"", "{\"bundle\":\"\\", "{\"bundle\":", "{\"bundle\"", "\"", "{",
+	};
+
+	for (int i = 0; i < 64 * (int)(sizeof(broken) / sizeof(*broken)); i++)
+		as_document((const unsigned char *)broken[i / 64], strlen(broken[i / 64]));
+}
+
 int main(int count, char **words)
 {
 	must(count > 3, "SEED ROUNDS FILE...");
 	state = strtoull(words[1], NULL, 10);
+	of_documents();
 	for (int i = 3; i < count; i++)
 		of_file(words[i], strtoul(words[2], NULL, 10));
 	printf("%lu %lu\n", taken, tries);

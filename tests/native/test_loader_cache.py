@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import struct
 import subprocess
 import time
 from collections.abc import Callable
@@ -149,6 +150,11 @@ def cut_in_the_texts(data: bytes) -> bytes:
     return data[:-4000]
 
 
+def without_an_end(data: bytes) -> bytes:
+    """Return a cache whose last text goes on in what stands behind the texts."""
+    return data[:24] + struct.pack("<I", struct.unpack_from("<I", data, 24)[0] - 1) + data[28:]
+
+
 def many_entries(data: bytes) -> bytes:
     return data[:20] + b"\xff\xff\xff\x7f" + data[24:]
 
@@ -177,7 +183,18 @@ def nothing(_: bytes) -> bytes:
     return b""
 
 
-BROKEN = (truncated, cut_in_the_texts, many_entries, far_texts, big_endian, far_extension, too_long, text, nothing)
+BROKEN = (
+    truncated,
+    cut_in_the_texts,
+    without_an_end,
+    many_entries,
+    far_texts,
+    big_endian,
+    far_extension,
+    too_long,
+    text,
+    nothing,
+)
 
 
 @pytest.mark.parametrize("broken", BROKEN)
@@ -289,6 +306,13 @@ def test_a_configuration_that_names_no_root_changes_nothing(image: MadeRoot, con
     before = tree(image.root)
     image.hook()
     assert tree(image.root) == before
+
+
+def test_a_bundle_is_never_looked_for_in_the_current_folder(image: MadeRoot) -> None:
+    """runc runs the hook in the container's root."""
+    before = tree(image.bundle)
+    image.hook(state=b'{"bundle": "bundle"}', prefix=("env", "-C", str(image.bundle.parent)))
+    assert tree(image.bundle) == before
 
 
 def test_a_state_that_never_comes_holds_up_a_start_for_less_than_a_second(image: MadeRoot) -> None:

@@ -29,11 +29,13 @@ def small_cache(form: str) -> bytes:
     entries = b"".join(
         struct.pack("<iIIIQ", 0x303, key, value, 0, 1 << 62 if key == start else 0) for key, value in places
     )
-    before = b"" if form == "new" else b"ld.so-1.7.0\0" + struct.pack("<I", 2) + bytes(24)
-    extension = (len(before) + start + len(texts) + 3) & ~3
+    before = b"" if form != "compat" else b"ld.so-1.7.0\0" + struct.pack("<I", 2) + bytes(24)
+    extension = 0 if form == "bare" else (len(before) + start + len(texts) + 3) & ~3
     sections = struct.pack("<II4I4I", 0xEAA42174, 2, 0, 0, extension + 40, 4, 1, 0, extension + 44, 4)
     head = struct.pack("<20sIIB3xI12x", b"glibc-ld.so.cache1.1", len(names), len(texts), 2, extension)
     body = before + head + entries + texts
+    if form == "bare":
+        return body
     return body.ljust(extension, b"\0") + sections + b"made" + struct.pack("<I", level)
 
 
@@ -43,7 +45,12 @@ def test_nothing_is_read_or_written_beside_what_there_is(tmp_path: Path) -> None
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     includes = [f"-I{SOURCES}/loader_cache", f"-I{SOURCES}/common"]
     subprocess.run(["cc", "-g", "-O1", "-Wall", "-Werror", *sanitizers, *includes, "-o", program, *sources], check=True)
-    made = {"document": DOCUMENT, "new": small_cache("new"), "compat": small_cache("compat")}
+    made = {
+        "document": DOCUMENT,
+        "new": small_cache("new"),
+        "compat": small_cache("compat"),
+        "bare": small_cache("bare"),
+    }
     made |= {"machine": machine_cache(tmp_path)}
     files = []
     for name, content in made.items():

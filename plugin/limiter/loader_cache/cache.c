@@ -161,8 +161,6 @@ static bool find_new_form(const unsigned char **start, size_t *length)
 	if (*length < OLD_HEAD || memcmp(*start, OLD_MAGIC, sizeof(OLD_MAGIC) - 1) != 0)
 		return true;
 	memcpy(&count, *start + OLD_HEAD - sizeof(count), sizeof(count));
-	if (count > (*length - OLD_HEAD) / OLD_ENTRY)
-		return false;
 	at = (OLD_HEAD + (size_t)count * OLD_ENTRY + 7) & ~(size_t)7;
 	if (at > *length)
 		return false;

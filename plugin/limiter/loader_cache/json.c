@@ -52,13 +52,12 @@ static bool equals(struct place text, const char *key)
 	return true;
 }
 
-/* `\u0026`, as Go writes an ampersand, an angle bracket: those below 128 alone. 0: it is another. */
+/* `\u0026`, as Go writes an ampersand, an angle bracket: those below 128 alone. 0: it is another,
+ * or there is less: the quotation mark at the end is no digit. */
 static char unicode(struct place *text)
 {
 	unsigned int value = 0;
 
-	if (text->end - text->at < 4)
-		return 0;
 	for (int i = 0; i < 4; i++) {
 		char digit = *text->at++;
 
