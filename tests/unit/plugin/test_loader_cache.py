@@ -1,7 +1,9 @@
 """The hook that puts the driver into loader caches: which program the runtime gets, and for which libraries."""
 
+import os
 import struct
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,3 +110,14 @@ def test_a_folder_that_a_user_namespace_could_not_enter_makes_no_hook(folder: Pa
     program(inner)
     with pytest.raises(PluginError, match=f"{inner} is closed to them"):
         find_program(inner, machine="x86_64")
+
+
+def test_a_program_on_a_file_system_without_programs_is_no_hook(folder: Path) -> None:
+    program(folder)
+    code = "import sys, pathlib; from edgegpu_plugin.containers.image.loader_cache import find_program as f; "
+    code += "f(pathlib.Path(sys.argv[1]), machine='x86_64')"
+    script = 'mount --bind "$1" "$1" && mount -o remount,bind,noexec "$1" && exec "$2" -c "$3" "$1"'
+    user = () if os.geteuid() == 0 else ("-Ur",)
+    command = ["unshare", *user, "-m", "sh", "-c", script, "sh", folder, sys.executable, code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert "its file system is mounted with noexec" in done.stderr
