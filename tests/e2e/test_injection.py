@@ -1,6 +1,8 @@
 """The ways of a card into a container, on a real kubelet and containerd: kubelet's own answer, and one that fails."""
 
+import platform
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from e2e.conftest import SERVER, insert_cards
@@ -24,12 +26,16 @@ def by(k3s: K3s, request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.mark.parametrize("by", ["devices"], indirect=True)
 def test_a_card_comes_without_cdi_and_without_the_nvidia_runtime(k3s: K3s, namespace: str, by: str) -> None:
+    own: dict[str, dict[str, Any]] = {"b": {"env": [{"name": "TRITON_LIBCUDA_PATH", "value": "/mine"}]}}
     for name in ("a", "b"):
-        k3s.apply(pod(name, pod_spec(container(memory=20, core=1)), namespace=namespace))
+        k3s.apply(pod(name, pod_spec(container(memory=20, core=1, **own.get(name, {}))), namespace=namespace))
         k3s.wait_phase(namespace, name, "Running")
     seen = [k3s.sees(namespace, name) for name in ("a", "b")]
     assert [len(cards) for cards in seen] == [1, 1]
     assert seen[0] != seen[1]
+    shown = ("sh", "-c", "echo $TRITON_LIBCUDA_PATH")
+    told = [k3s.kubectl("exec", "-n", namespace, name, "--", *shown).strip() for name in ("a", "b")]
+    assert told == [f"/usr/lib/{platform.machine()}-linux-gnu", "/mine"]
     assert k3s.nodes[SERVER].status()["injection"]["mode"] == by
     assert {row["state"] for row in k3s.nodes[SERVER].status()["pods"]} == {"allocated"}
 

@@ -36,6 +36,7 @@ BOOT_ID = "8f5c3ddb-6f1b-4f0c-9d3b-7a2f1f1e0a11\n"
 SCHEDULER = "/etc/rancher/k3s/edgegpu-scheduler.yaml"
 DROP_IN = "/etc/rancher/k3s/config.yaml.d/90-edgegpu.yaml"
 FOLDER = "usr/lib/x86_64-linux-gnu"
+LOADER_CACHE = "/opt/edgegpu/0.1.0/limiter/edgegpu-loader-cache"
 SMI = f"0, {CARD_0}, 00000000:01:00.0, Disabled\n1, {CARD_1}, 00000000:02:00.0, Disabled\n"
 COMMANDS = ("sudo", "edgegpu", "echo", "sleep", "timeout")
 UNIT = {
@@ -259,6 +260,7 @@ class Box:
         self.write(DROP_IN, f'kube-scheduler-arg+: ["config={SCHEDULER}"]\n')
         self.write("/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig", scheduler_kubeconfig(made.ca))
         self.k3s()
+        self.write(LOADER_CACHE, "")
         self.cdi_spec()
         self.write("/opt/edgegpu/0.1.0/bin/edgegpu", "", 0o755)
         self.at("/opt/edgegpu/current").symlink_to("0.1.0")
@@ -294,8 +296,10 @@ class Box:
         }
         return self.write("/etc/edgegpu/kubeconfig", yaml.safe_dump(value), mode)
 
-    def cdi_spec(self, *cards: str, library: str = f"/{FOLDER}/libnvidia-ml.so.{VERSION}") -> None:
-        """Write the CDI spec."""
+    def cdi_spec(
+        self, *cards: str, library: str = f"/{FOLDER}/libnvidia-ml.so.{VERSION}", hook: str = LOADER_CACHE
+    ) -> None:
+        """Write the CDI spec, without a hook where that is empty."""
         devices = [
             {"name": uuid, "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}
             for uuid in cards or (CARD_0, CARD_1)
@@ -303,6 +307,7 @@ class Box:
         edits = {
             "deviceNodes": [{"path": "/dev/nvidiactl"}],
             "mounts": [{"hostPath": library, "containerPath": "/usr/lib64/libnvidia-ml.so.1"}],
+            "hooks": [{"hookName": "createContainer", "path": hook}] if hook else [],
         }
         spec = {"cdiVersion": "0.5.0", "kind": "edgegpu.io/gpu", "containerEdits": edits, "devices": devices}
         self.write("/var/run/cdi/edgegpu.json", json.dumps(spec))

@@ -343,6 +343,11 @@ def a_cdi_spec_that_is_none(box: Box) -> Effects:
     return {"systemctl restart edgegpu-plugin": restarted}
 
 
+def a_cdi_spec_without_the_hook(box: Box) -> Effects:
+    box.cdi_spec(hook="")
+    return {"systemctl restart edgegpu-plugin": box.cdi_spec}
+
+
 def a_second_cdi_spec(box: Box) -> None:
     box.write("/etc/cdi/other.json", json.dumps({"kind": "edgegpu.io/gpu", "devices": []}))
 
@@ -417,7 +422,7 @@ HARMS: dict[str, tuple[Callable[[Box], Effects | None], ...]] = {
     "certificates": (certificates_that_have_ended, a_certificate_that_is_none, a_certificate_of_k3s_that_ends),
     "agent": (an_agent_that_is_down, an_agent_that_does_not_start_with_the_machine, no_agent),
     "runtime": (a_bad_file_of_containerd, no_nvidia_runtime, no_runtime_class),
-    "cdi": (no_cdi_spec, a_cdi_spec_that_is_none, a_second_cdi_spec),
+    "cdi": (no_cdi_spec, a_cdi_spec_that_is_none, a_cdi_spec_without_the_hook, a_second_cdi_spec),
     "cgroups": (no_device_links,),
     "limiter": (a_foreign_preload_library,),
     "recover": (a_recovery_that_cannot_be_run, no_recovery, a_k3s_that_does_not_ask_for_recovery),

@@ -87,6 +87,15 @@ def test_the_plugin_finds_the_limiters_libraries_in_it(moved: Path, bare: dict[s
     assert not [path for path in found if str(ROOT).encode() in Path(path).read_bytes()]
 
 
+def test_the_hook_for_loader_caches_is_where_the_plugin_looks(moved: Path, bare: dict[str, str]) -> None:
+    code = "from edgegpu_plugin.containers.image import loader_cache as l; print(l.default_folder() / l.PROGRAM)"
+    program = Path(say(moved, code, bare).strip())
+    assert program == moved / "limiter/edgegpu-loader-cache"
+    done = run(program, env={})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert str(ROOT).encode() not in program.read_bytes()
+
+
 def test_the_self_tests_program_is_where_its_unit_starts_it(moved: Path, bare: dict[str, str]) -> None:
     unit = (moved / "systemd/edgegpu-selftest.service").read_text()
     (command,) = re.findall(r"^ExecStart=/opt/edgegpu/current/(\S+) ", unit, re.MULTILINE)

@@ -17,6 +17,8 @@ _RESTART_PLUGIN = "sudo systemctl restart edgegpu-plugin"
 _AUTO = f"take driver.injection out of /etc/edgegpu/plugin.yaml; {_RESTART_PLUGIN}"
 _RUNTIME_CLASS = "/apis/node.k8s.io/v1/runtimeclasses/nvidia"
 _NOT_FOUND = 404
+_NO_HOOK = "the CDI spec has no hook for loader caches: Triton, and others that ask ldconfig, do not find the driver"
+_HOOK_REMEDY = f"{_RESTART_PLUGIN}; sudo journalctl -u edgegpu-plugin -n 50  # says what lacks"
 _CONFIG = "/etc/containerd/config.toml"
 _WELL = {
     "cdi": "CDI is on",
@@ -209,6 +211,8 @@ def check_cdi(probe: BoxProbe) -> CheckResult:
         if str(card.get("uuid", "")).replace("/", "_") not in devices
     ]
     problems += _doubles(probe, str(spec.get("kind", "")))
+    if not _hooks(spec):
+        problems.append(warning(_NO_HOOK, _HOOK_REMEDY))
     return result_of(problems, ok=f"{len(devices)} cards, all files are there", details=[str(path)])
 
 
@@ -233,7 +237,12 @@ def _host_paths(spec: Mapping[str, Any]) -> list[str]:
     edits = [spec.get("containerEdits") or {}, *(device.get("containerEdits") or {} for device in spec["devices"])]
     nodes = [node.get("hostPath") or node["path"] for edit in edits for node in edit.get("deviceNodes") or ()]
     mounts = [mount["hostPath"] for edit in edits for mount in edit.get("mounts") or ()]
-    return list(dict.fromkeys(map(str, [*nodes, *mounts])))
+    return list(dict.fromkeys(map(str, [*nodes, *mounts, *(hook["path"] for hook in _hooks(spec))])))
+
+
+def _hooks(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the hooks of all containers that a CDI spec brings a card into."""
+    return list((spec.get("containerEdits") or {}).get("hooks") or ())
 
 
 def check_cgroups(probe: BoxProbe) -> CheckResult:

@@ -12,6 +12,7 @@ from edgegpu_base.files import write_if_changed
 from edgegpu_core.choices.modes import Capability
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.containers.driver_files import DriverFiles, Library
+from edgegpu_plugin.containers.image.loader_cache import cache_hook
 from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, LimiterFiles
 
 KIND = "edgegpu.io/gpu"
@@ -51,6 +52,7 @@ def build_spec(
     files: DriverFiles,
     *,
     limiter: LimiterFiles | None = None,
+    hook: Path | None = None,
     machine: str = platform.machine(),
 ) -> dict[str, Any]:
     """Return the CDI spec: one device for each card, and the edits that all of them need.
@@ -58,12 +60,13 @@ def build_spec(
     Device nodes are named with their numbers of this moment: containerd looks up a missing number once and keeps it as
     long as the file stays as it is, also when a reloaded driver has other numbers (`fillMissingInfo` in CDI's Go
     library, which writes into the cached spec). Libraries go into both usual folders under file name and SONAME,
-    because images differ and no loader cache is rebuilt in the container.
+    because images differ; the hook adds them to the image's loader cache, for programs that ask `ldconfig -p`.
 
     Args:
         cards: the cards, at least one.
         files: the driver's files.
         limiter: the limiter's libraries where they lie over the driver's; None for the driver alone.
+        hook: the program that adds the libraries to a container's loader cache; None for no hook.
         machine: the processor as `uname -m` names it, for Debian's library folder.
     """
     return {
@@ -73,6 +76,7 @@ def build_spec(
             # comes after the pod's own environment, so that an nvidia default runtime adds nothing
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],
             "deviceNodes": [_node(files.root, name) for name in files.control_nodes],
+            **_hooks(hook, _base_libraries(files, limiter), machine),
             "mounts": list(_mounts(files, limiter, machine)),
         },
         "devices": [
@@ -85,11 +89,19 @@ def build_spec(
     }
 
 
-def build_capabilities(files: DriverFiles, *, machine: str = platform.machine()) -> dict[str, Any] | None:
+def build_capabilities(
+    files: DriverFiles, *, hook: Path | None = None, machine: str = platform.machine()
+) -> dict[str, Any] | None:
     """Return the CDI spec with one device for each capability that the driver has; None where it has none."""
     devices = [
-        {"name": capability.value, "containerEdits": {"mounts": list(_opened(files, [capability], machine))}}
-        for capability in files.opened
+        {
+            "name": capability.value,
+            "containerEdits": {
+                **_hooks(hook, opened.libraries, machine),
+                "mounts": list(_opened(files, [capability], machine)),
+            },
+        }
+        for capability, opened in files.opened.items()
     ]
     return {"cdiVersion": _VERSION, "kind": CAPABILITY_KIND, "devices": devices} if devices else None
 
@@ -148,6 +160,24 @@ def _mounts(files: DriverFiles, limiter: LimiterFiles | None, machine: str) -> I
         yield _mount(path, files.inside(path), _READ_WRITE)
 
 
+def _base_libraries(files: DriverFiles, limiter: LimiterFiles | None) -> Iterator[Library]:
+    """Yield the libraries that each container with a card has."""
+    yield from files.libraries
+    if limiter is None:
+        for opened in files.opened.values():
+            yield from opened.libraries
+
+
+def _hooks(program: Path | None, libraries: Iterable[Library], machine: str) -> dict[str, Any]:
+    """Return the hooks' part of edits; it stands before another, so that edgegpu-farewell can take it out."""
+    return {} if program is None else {"hooks": [cache_hook(program, libraries, library_folders(machine))]}
+
+
+def library_folders(machine: str) -> tuple[str, str]:
+    """Return both usual folders of libraries in images, in each of which every library is mounted."""
+    return f"/usr/lib/{machine}-linux-gnu", "/usr/lib64"
+
+
 def _opened(files: DriverFiles, some: Iterable[Capability], machine: str) -> Iterator[dict[str, Any]]:
     for capability in some:
         for library in files.opened[capability].libraries:
@@ -158,7 +188,7 @@ def _opened(files: DriverFiles, some: Iterable[Capability], machine: str) -> Ite
 
 def _everywhere(file: Path, library: Library, machine: str) -> Iterator[dict[str, Any]]:
     """Yield the mounts of a file under all names of a library, in both usual folders."""
-    for folder in (f"/usr/lib/{machine}-linux-gnu", "/usr/lib64"):
+    for folder in library_folders(machine):
         for name in library.names:
             yield _mount(file, f"{folder}/{name}", _READ_ONLY)
 

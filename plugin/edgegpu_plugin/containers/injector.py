@@ -30,6 +30,7 @@ from edgegpu_plugin.containers.cdi import (
 from edgegpu_plugin.containers.driver.limiter_copies import LimiterCopies
 from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
 from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY
+from edgegpu_plugin.containers.image.loader_cache import find_program
 from edgegpu_plugin.containers.isolation import IsolatedContainers
 from edgegpu_plugin.containers.kept_open import KeptOpen, shared_files
 from edgegpu_plugin.containers.kubelet_injection import DeviceNodeInjection
@@ -57,6 +58,7 @@ class CdiSpecInjection:
         self._settings = settings
         self._left_out: tuple[str, ...] = ()
         self._missing: tuple[str, ...] = ()
+        self._hook_problem = ""
 
     def allocation(
         self, cards: Sequence[str], *, limited: bool = False, capabilities: Iterable[str] = ()
@@ -96,12 +98,25 @@ class CdiSpecInjection:
         Raises:
             PluginError: a file cannot be written.
         """
-        if write_spec(self._settings.cdi_folder, build_spec(cards, files)):
+        hook = self._hook()
+        if write_spec(self._settings.cdi_folder, build_spec(cards, files, hook=hook)):
             _LOG.info("CDI spec written for %d cards, driver %s", len(cards), files.version or "of unknown version")
         if limiter is not None:
-            write_spec(self._settings.cdi_folder, build_spec(cards, files, limiter=limiter))
-            if (spec := build_capabilities(files)) is not None:
+            write_spec(self._settings.cdi_folder, build_spec(cards, files, limiter=limiter, hook=hook))
+            if (spec := build_capabilities(files, hook=hook)) is not None:
                 write_spec(self._settings.cdi_folder, spec)
+
+    def _hook(self) -> Path | None:
+        """Return the hook that adds libraries to loader caches; with one that cannot be run no container starts."""
+        program, problem = None, ""
+        try:
+            program = find_program()
+        except PluginError as error:
+            problem = str(error)
+        if problem and problem != self._hook_problem:
+            _LOG.warning("Triton and other programs do not find the driver in new containers: %s", problem)
+        self._hook_problem = problem
+        return program
 
 
 class Injector:

@@ -11,8 +11,9 @@ from edgegpu_base.files import write_if_changed
 from edgegpu_core.choices.modes import Capability
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.containers import driver_files
-from edgegpu_plugin.containers.cdi import node_names
+from edgegpu_plugin.containers.cdi import library_folders, node_names
 from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
+from edgegpu_plugin.containers.image.loader_cache import TRITON_FOLDER
 from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, LIBRARIES, PRELOAD_LIST, PRELOADED, LimiterFiles
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation, DeviceNode, Mount
@@ -64,9 +65,9 @@ class DeviceNodeInjection:
         for card in cards:
             for number, name in enumerate(node_names(card)):
                 devices.append(DeviceNode(f"/dev/{name}", str(self._node_link(card, number))))
-        # keeps an nvidia runtime from adding cards; it overrides the image's variable, not the pod's
+        # The first keeps an nvidia runtime from adding cards. Both override the image's variable, not the pod's.
         return Allocation(
-            envs={"NVIDIA_VISIBLE_DEVICES": "void"},
+            envs={"NVIDIA_VISIBLE_DEVICES": "void", TRITON_FOLDER: library_folders(platform.machine())[0]},
             devices=devices,
             mounts=list(self._mounts(files, capabilities if limited else None)),
         )
@@ -139,7 +140,7 @@ class DeviceNodeInjection:
         limited = () if opened is None else LIBRARIES
         for name, link in names:
             over = next((_limiter(one) for one in limited if name.startswith(one[:-2])), link)
-            for folder in (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64"):
+            for folder in library_folders(platform.machine()):
                 yield Mount(f"{folder}/{name}", str(self.folder / "files" / over))
         for name in limited:
             yield Mount(f"{DRIVER_FOLDER}/{name}", str(self.folder / "files" / name))

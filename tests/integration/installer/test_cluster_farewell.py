@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -9,11 +10,17 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from integration.farewellkit import AMOUNTS, CORE, LIMIT_S, MEMORY, MODEL, UNIT_SOURCE, Machine, Run, wait_for
 
+from edgegpu_core.choices.modes import Capability
+from edgegpu_core.inventory import Card
 from edgegpu_installer.transaction.farewell import CONF, PROGRAM, Farewell, conf
+from edgegpu_plugin.containers.cdi import build_capabilities, build_spec, write_spec
+from edgegpu_plugin.containers.driver_files import CapabilityFiles, DriverFiles, Library
+from edgegpu_plugin.containers.limiter_files import LimiterFiles
 
 
 @pytest.fixture
@@ -52,6 +59,29 @@ def test_it_waits_for_kubelet_takes_the_resources_out_and_goes(machine: Machine,
     assert machine.cleaned()
     assert machine.over()
     assert (machine.tools / "systemctl-calls").read_text() == "stop run-edgegpu-containers.mount\ndaemon-reload\n"
+
+
+def test_no_spec_names_a_program_that_went_with_the_version(machine: Machine, run: Callable[..., Run]) -> None:
+    """A kubelet that started after the uninstall makes containers anew without a plugin: it has the answers."""
+    library = Library(Path("/usr/lib64/libcuda.so.1"), ("libcuda.so.1",))
+    files = DriverFiles(
+        root=Path("/"), version="1", libraries=(library,), opened={Capability.VIDEO: CapabilityFiles((library,))}
+    )
+    limiter = LimiterFiles({"libcuda.so.1": Path("/opt/edgegpu/1/limiter/libcuda.so.1")})
+    card = Card(uuid="GPU-1", index=0, name="T4", memory_mib=15360, pci="00000000:01:00.0", minor=0)
+
+    def specs(hook: Path | None) -> list[dict[str, Any]]:
+        held = build_spec([card], files, limiter=limiter, hook=hook)
+        return [build_spec([card], files, hook=hook), held, build_capabilities(files, hook=hook) or {}]
+
+    for spec in specs(Path("/opt/edgegpu/1/limiter/edgegpu-loader-cache")):
+        assert "edgegpu-loader-cache" in json.dumps(spec)
+        write_spec(machine.at("/var/run/cdi"), spec)
+    machine.answers(limits=f"apps/one {MEMORY}\n")
+    machine.checkpoint()
+    run().said("waiting for the last pods with shares: apps/one \n")
+    written = [json.loads(path.read_text()) for path in machine.at("/var/run/cdi").iterdir()]
+    assert sorted(written, key=json.dumps) == sorted(specs(None), key=json.dumps)
 
 
 def test_pods_with_shares_keep_what_they_stand_on(machine: Machine, run: Callable[..., Run]) -> None:

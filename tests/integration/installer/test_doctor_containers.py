@@ -125,6 +125,16 @@ def test_a_cdi_spec_whose_files_are_gone(box: Box) -> None:
     box.expect("cdi", CheckLevel.BROKEN, "/usr/lib/libcuda.so.1.2, which is not there", "restart edgegpu-plugin")
 
 
+def test_a_cdi_spec_whose_hook_lacks_or_is_gone(box: Box) -> None:
+    box.cdi_spec(hook="")
+    box.expect("cdi", CheckLevel.WARNING, "no hook for loader caches: Triton", "restart edgegpu-plugin")
+    gone = "/opt/edgegpu/0.1/limiter/edgegpu-loader-cache"
+    box.cdi_spec(hook=gone)
+    box.expect(
+        "cdi", CheckLevel.BROKEN, f"{gone}, which is not there: containers do not start", "restart edgegpu-plugin"
+    )
+
+
 def test_a_cdi_spec_without_a_card_or_with_a_double(box: Box) -> None:
     box.cdi_spec(CARD_0)
     box.expect("cdi", CheckLevel.BROKEN, f"lacks card 1 ({CARD_1})", "restart edgegpu-plugin")

@@ -190,9 +190,9 @@ def test_kubelets_own_answer_brings_the_card_and_the_driver(machine: Machine) ->
     injector = machine.injector("v1.20.15+k3s1")
     injector.use(CARDS)
     given = injector.allocation(["GPU-1"])
-    assert given.envs == {"NVIDIA_VISIBLE_DEVICES": "void"}
-    inside = followed(given)
     debian = f"/usr/lib/{platform.machine()}-linux-gnu"
+    assert given.envs == {"NVIDIA_VISIBLE_DEVICES": "void", "TRITON_LIBCUDA_PATH": debian}
+    inside = followed(given)
     assert inside["/dev/nvidia1"] == machine.root / "dev/nvidia1"
     assert "/dev/nvidia0" not in inside
     assert inside["/dev/nvidiactl"] == machine.root / "dev/nvidiactl"
