@@ -8,19 +8,21 @@ from functools import partial
 from pathlib import Path
 
 from edgegpu_core.choices.answers import choice_marks
+from edgegpu_core.choices.driver_capabilities import capability_notes
 from edgegpu_core.choices.modes import Capability, PluginIsolation
 from edgegpu_core.choices.pod_choice import AllowedChoices, GivenChoice
-from edgegpu_core.deviceid import DeviceKind, card_of, count_by_card
+from edgegpu_core.deviceid import card_of
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection
 from edgegpu_plugin.containers.cgroups import CgroupOwner
-from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, limits_text
+from edgegpu_plugin.containers.container_folder import Charge, ContainerFolders
 from edgegpu_plugin.containers.held.abandoned_folders import AbandonedFolders
 from edgegpu_plugin.containers.held.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
 from edgegpu_plugin.containers.held.container_state import MIB, ContainerIsolation, TimedContainer
+from edgegpu_plugin.containers.held.limits_texts import LimitsTexts
 from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY, why_opened, why_unread
 from edgegpu_plugin.containers.held.records import (
     check_live,
@@ -46,13 +48,10 @@ from edgegpu_plugin.containers.memory_use import container_of
 from edgegpu_plugin.containers.mps.shares import MpsShares
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation
-from edgegpu_plugin.records.node_state import NodeState, Snapshot
+from edgegpu_plugin.records.node_state import NodeState, PodNote, Snapshot
 from edgegpu_plugin.records.selftest_results import SelftestResults
 
 _LOG = logging.getLogger(__name__)
-
-_CONTEXT_MIB = 256
-"""What counts for a context on a card where no self-test has seen one: an estimate."""
 
 
 class IsolatedContainers:
@@ -101,7 +100,7 @@ class IsolatedContainers:
         self._abandoned = AbandonedFolders(self.folders)
         self._state_files = StateFiles(self.folders, self._with_room)
         self._has_renewed = False
-        self._charges: Mapping[ContainerKey, Mapping[str, Charge]] = {}
+        self._limits = LimitsTexts(settings=settings, mps=self._mps, selftest=selftest, uncounted=self._uncounted)
 
     @property
     def is_on(self) -> bool:
@@ -253,10 +252,18 @@ class IsolatedContainers:
 
     def states(self, snapshot: Snapshot, *, by_runtime: bool) -> dict[tuple[str, str], ContainerIsolation]:
         """Return the state of each container with devices, by kubelet's UID of its pod and by name."""
-        held: dict[tuple[str, str], list[CheckpointEntry]] = {}
-        for entry in self._entries(view := snapshot.view):
-            held.setdefault((entry.pod_uid, entry.container), []).append(entry)
-        return {key: self._vouched(key, entries, view, by_runtime=by_runtime) for key, entries in held.items()}
+        view = snapshot.view
+        return {
+            key: self._vouched(key, entries, view, by_runtime=by_runtime)
+            for key, entries in self._by_container(view).items()
+        }
+
+    def notes(self, snapshot: Snapshot, *, by_runtime: bool) -> Iterator[PodNote]:
+        """Yield what the people of each pod with devices should know of it, whatever holds it."""
+        view = snapshot.view
+        for (uid, container), entries in self._by_container(view).items():
+            for text in self._notes((uid, container), entries, view, by_runtime=by_runtime):
+                yield PodNote(view.pods[uid], f"container {container}: {text}")
 
     def tell_inside(self, *, by_runtime: bool) -> None:
         """Leave each container's state in the folder that it has now."""
@@ -272,13 +279,25 @@ class IsolatedContainers:
     ) -> ContainerIsolation:
         """Return a container's state: `degraded` also where its files are right and it is not held all the same."""
         found = self._container(entries, view, by_runtime=by_runtime)
+        found = replace(found, notes=self._notes(key, entries, view, by_runtime=by_runtime))
         reason = self._why_loose(key, entries, found)
         return replace(found, state="degraded", reason=reason) if reason else found
+
+    def _notes(
+        self, key: ContainerKey, entries: list[CheckpointEntry], view: NodeView, *, by_runtime: bool
+    ) -> tuple[str, ...]:
+        """Return what a container asks of the driver and does not get; NVIDIA's runtime gives what its pod asks."""
+        pod, is_held = view.pods.get(key[0]), any(is_limited(entry) for entry in entries)
+        if pod is None or any(is_preloaded(entry) for entry in entries) or (by_runtime and not is_held):
+            return ()
+        asked = self._images.findings(key).driver_capabilities or dict(pod.driver_capabilities).get(key[1], "")
+        given = opened_by(entries) if is_held else frozenset(Capability)
+        return capability_notes(asked, given=given, choice=pod.choice, node=self._settings.capabilities)
 
     def _why_loose(self, key: ContainerKey, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
         """Return why a container that has the limiter's files is not held to all of its limits; empty where it is."""
         preload = PRELOAD_ONLY if any(is_preloaded(entry) for entry in entries) else ""
-        found = (self._bypass.reason(key), self._sizes.reason(key), self._images.reason(key))
+        found = (self._bypass.reason(key), self._sizes.reason(key), self._images.findings(key).reason)
         reasons = (*found, preload, why_opened(opened_by(entries)), self._untested(entries, now))
         return "; ".join(why for why in reasons if why) or self._mps.reason(key, entries, now)
 
@@ -337,7 +356,7 @@ class IsolatedContainers:
         for key, container in self._held(snapshot).items():
             if any(is_mps_client(entry) for entry in self._entries_of(view, *key)):
                 continue
-            core = {card: percent for card, percent in self._core(view, *key).items() if percent < CORE_PER_CARD}
+            core = {card: percent for card, percent in self._limits.core(view, key).items() if percent < CORE_PER_CARD}
             if core:
                 found.append(TimedContainer(key, tuple(container.usage), core, elastic))
         return found
@@ -349,10 +368,9 @@ class IsolatedContainers:
             PluginError: a file cannot be written; what stands in it ends by itself.
         """
         with self._changing:
-            changed = {
-                key for key in charges.keys() | self._charges.keys() if charges.get(key) != self._charges.get(key)
-            }
-            self._charges = charges
+            before = self._limits.charges
+            changed = {key for key in charges.keys() | before.keys() if charges.get(key) != before.get(key)}
+            self._limits.charges = charges
             self._renew_all(changed)
 
     def _renew_all(self, keys: Iterable[ContainerKey]) -> None:
@@ -373,10 +391,7 @@ class IsolatedContainers:
         Of containers with one folder there is the one that has it now.
         """
         view = snapshot.view
-        found: dict[ContainerKey, list[CheckpointEntry]] = {}
-        for entry in self._entries(view):
-            if is_limited(entry):
-                found.setdefault((entry.pod_uid, entry.container), []).append(entry)
+        found = self._by_container(view, wanted=is_limited)
         unit_bytes = view.model.unit_mib * MIB
         return {
             key: CountedContainer(
@@ -436,36 +451,7 @@ class IsolatedContainers:
         self._sizes.with_room(write, lambda: self._held(self._state.snapshot()))
 
     def _limits_text(self, view: NodeView, uid: str, container: str, live: Mapping[str, int]) -> str:
-        """Return the text of a container's limits file: what it holds by card, or less where `live` says so."""
-        unit_bytes, core = view.model.unit_mib * MIB, self._core(view, uid, container)
-        is_client = any(is_mps_client(entry) for entry in self._entries_of(view, uid, container))
-        shares = self._mps.able() if is_client else set()
-        policy, charges = self._settings.compute.value, self._charges.get((uid, container), {})
-        uncounted = self._uncounted.bytes.get((uid, container), {})
-        limits = {
-            card: CardLimits(
-                min(held, live.get(card, held)) * unit_bytes,
-                core.get(card, 0),
-                context_bytes=self._context_mib(card) * MIB,
-                policy=PluginIsolation.MPS.value if card in shares else policy,
-                charge=charges.get(card),
-                uncounted_bytes=uncounted.get(card, 0),
-            )
-            for card, held in units_by_card(view, uid, container).items()
-        }
-        return limits_text(limits)
-
-    def _context_mib(self, card: str) -> int:
-        """Return the MiB that count for a CUDA context: as configured, as the self-test saw it, or the estimate."""
-        learned = None if self._selftest is None else self._selftest.context_mib(card)
-        estimate = _CONTEXT_MIB if learned is None else learned
-        return estimate if self._settings.context_mib is None else self._settings.context_mib
-
-    def _core(self, view: NodeView, uid: str, container: str) -> dict[str, int]:
-        """Return the percent of each card's time that a container is held to; none for what was given without."""
-        if self._settings.compute is ComputePolicy.OFF:
-            return {}
-        return count_by_card(view.ledger.grant(uid, container).ids.get(DeviceKind.CORE, ()))
+        return self._limits.text(view, (uid, container), self._entries_of(view, uid, container), live)
 
     def _folders(self, entries: list[CheckpointEntry]) -> list[Path]:
         return [self.folders.of(entry.device_ids) for entry in entries if has_folder(entry.device_ids)]
@@ -483,6 +469,15 @@ class IsolatedContainers:
             return ContainerIsolation("degraded", why_unread(folders, is_of_another_version=other, has_started=started))
         units = units_by_card(view, entries[0].pod_uid, entries[0].container)
         return enforced(states, units, view.model.unit_mib * MIB)
+
+    def _by_container(
+        self, view: NodeView, *, wanted: Callable[[CheckpointEntry], bool] = lambda _: True
+    ) -> dict[ContainerKey, list[CheckpointEntry]]:
+        """Return the wanted entries of each container."""
+        found: dict[ContainerKey, list[CheckpointEntry]] = {}
+        for entry in filter(wanted, self._entries(view)):
+            found.setdefault((entry.pod_uid, entry.container), []).append(entry)
+        return found
 
     def _entries_of(self, view: NodeView, uid: str, container: str) -> list[CheckpointEntry]:
         return [entry for entry in self._entries(view) if (entry.pod_uid, entry.container) == (uid, container)]

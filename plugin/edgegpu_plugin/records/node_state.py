@@ -68,6 +68,14 @@ class Snapshot:
         return tuple(self.cards[card] for card in sorted(held & self.gone))
 
 
+@dataclass(frozen=True, slots=True)
+class PodNote:
+    """What the people of a pod should know of it, whatever it does."""
+
+    pod: PodView
+    text: str
+
+
 class NodeState:
     """Cards, pods and kubelet's records of one node.
 

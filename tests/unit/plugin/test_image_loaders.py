@@ -236,7 +236,7 @@ class Machine:
         lay_out(self.process / "root", files)
 
     def looks(self, id_: str = ID) -> tuple[bool, str]:
-        return self.check.check({id_: KEY}), self.check.reason(KEY)
+        return self.check.check({id_: KEY}), self.check.findings(KEY).reason
 
 
 def test_each_start_is_looked_at_once(tmp_path: Path) -> None:
@@ -251,11 +251,18 @@ def test_each_start_is_looked_at_once(tmp_path: Path) -> None:
     assert machine.check.check({}) is False
 
 
+def test_what_the_image_or_its_pod_asks_of_the_driver_is_read(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {GLIBC: DEBIAN})
+    (machine.process / "environ").write_bytes(b"A=1\0NVIDIA_DRIVER_CAPABILITIES=compute,video\0")
+    assert machine.looks() == (True, "")
+    assert machine.check.findings(KEY).driver_capabilities == "compute,video"
+
+
 def test_a_container_that_is_gone_has_no_reason(tmp_path: Path) -> None:
     machine = Machine(tmp_path, {})
     assert "static programs alone" in machine.looks()[1]
     assert machine.check.check({}) is True
-    assert machine.check.reason(KEY) == ""
+    assert machine.check.findings(KEY).reason == ""
 
 
 def test_a_container_without_a_process_is_looked_for_a_few_times(tmp_path: Path) -> None:

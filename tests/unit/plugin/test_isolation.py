@@ -205,6 +205,28 @@ def test_a_container_whose_image_does_not_load_the_limiter_is_degraded_and_still
     assert getattr(box.state_of(), "reason", "") == PRELOAD_ONLY  # of such a container no image is looked at
 
 
+def test_what_a_pod_asks_of_the_driver_and_does_not_get_is_noted_and_stays_enforced(box: Box) -> None:
+    asks = replace(pod_of("u", container("main", 4, 10)), driver_capabilities=(("main", "video"),))
+    box.state.replace_pods([asks])
+    box.book("u", MEMORY, CORE)
+    box.limiter.prepare("u", "main")
+    told = box.state_of()
+    (note,) = getattr(told, "notes", ())
+    assert (getattr(told, "state", ""), "asks for video" in note) == ("enforced", True)
+    assert getattr(told, "to_json", dict)()["notes"] == [note]
+    (event,) = box.limiter.notes(box.state.snapshot(), by_runtime=False)
+    assert (event.pod.uid, event.text) == ("u", f"container main: {note}")
+    box.release("u")
+    box.book("u", MEMORY, CORE, given=GivenChoice(PluginIsolation.LIMITER, ("video",)))
+    assert getattr(box.state_of(), "notes", None) == ()
+    box.release("u")
+    box.book("u", MEMORY, CORE, limited=False)  # nothing holds it, so that it has all
+    assert getattr(box.state_of(), "notes", None) == ()
+    box.release("u")
+    box.book("u", MEMORY, CORE, mounts=[Mount(PRELOAD_LIST, "/list")])  # NVIDIA's runtime gives what its pod asks
+    assert getattr(box.state_of(), "notes", None) == ()
+
+
 def test_a_whole_card_without_memory_has_all_units_of_the_card(box: Box) -> None:
     box.book("u", core_ids(CARD))
     box.limiter.prepare("u", "main")

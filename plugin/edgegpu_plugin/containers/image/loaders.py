@@ -54,6 +54,8 @@ class FirstProcess:
     """The path of its loader; empty for a static program."""
     library_path: str = ""
     """Its LD_LIBRARY_PATH."""
+    driver_capabilities: str = ""
+    """What it asks of the driver, by NVIDIA's variable of that name."""
 
 
 @dataclass(frozen=True, slots=True)
