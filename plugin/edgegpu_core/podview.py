@@ -30,6 +30,16 @@ Cards = dict[str, tuple[str, ...]]
 """Container name to the UUIDs of its cards."""
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerImage:
+    """The image of a container: as its spec names it, and by the digest that the runtime said when it last ran."""
+
+    container: str
+    reference: str
+    digest: str = ""
+    """Empty while it has not started."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
     """One pod that asks for GPU shares."""
@@ -55,6 +65,8 @@ class PodView:
     """What its annotations ask of how its containers are held."""
     driver_capabilities: tuple[tuple[str, str], ...] = ()
     """What its GPU containers set NVIDIA's variable of that name to, by name, where they set it."""
+    images: tuple[ContainerImage, ...] = ()
+    """The images of its GPU containers."""
     priority: int = 0
     controlled: bool = False
     kubelet_uid: str = ""
@@ -177,6 +189,7 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel, *, by_kubelet: bool =
         bad_policy=bad,
         choice=read_choice(annotations),
         driver_capabilities=_driver_capabilities(spec, containers),
+        images=_images(spec, status, containers),
         priority=int(spec.get("priority") or 0),
         controlled=any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()),
         kubelet_uid=uid,
@@ -196,6 +209,20 @@ def _driver_capabilities(
     wanted = {container.name for container in containers}
     listed = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
     return tuple((one["name"], text) for one in listed if one["name"] in wanted and (text := capabilities_of(one)))
+
+
+def _images(
+    spec: Mapping[str, Any], status: Mapping[str, Any], containers: tuple[ContainerRequest, ...]
+) -> tuple[ContainerImage, ...]:
+    wanted = {container.name for container in containers}
+    listed = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    told = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    digests = {one.get("name"): str(one.get("imageID") or "").rpartition("@")[2] for one in told}
+    return tuple(
+        ContainerImage(one["name"], sys.intern(str(one.get("image") or "")), sys.intern(digests.get(one["name"], "")))
+        for one in listed
+        if one["name"] in wanted
+    )
 
 
 def _running(status: Mapping[str, Any], containers: tuple[ContainerRequest, ...]) -> tuple[tuple[str, str], ...]:

@@ -30,6 +30,7 @@ from edgegpu_plugin.containers.cgroups import any_runs, owner_of_process
 from edgegpu_plugin.containers.held.bypass import ContainerKey
 from edgegpu_plugin.containers.held.ended_slots import EndedSlots
 from edgegpu_plugin.containers.held.state_file import StateLook
+from edgegpu_plugin.containers.image.verdicts import ImageVerdicts
 from edgegpu_plugin.containers.injector import Injector
 from edgegpu_plugin.containers.isolation import IsolatedContainers
 from edgegpu_plugin.containers.limit_requests import LimitRequests
@@ -465,6 +466,7 @@ def _isolated(config: PluginConfig, state: NodeState, selftest: SelftestResults)
         live=LiveLimits(config.paths.state),
         driver=config.driver.root,
         selftest=selftest,
+        verdicts=ImageVerdicts(config.paths.state),
     )
     made.start_mps()
     return made

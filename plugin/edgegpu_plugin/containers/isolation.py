@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from edgegpu_core.choices.answers import choice_marks
-from edgegpu_core.choices.driver_capabilities import capability_notes
 from edgegpu_core.choices.modes import Capability, PluginIsolation
 from edgegpu_core.choices.pod_choice import AllowedChoices, GivenChoice
-from edgegpu_core.deviceid import card_of
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
@@ -21,9 +19,11 @@ from edgegpu_plugin.containers.cgroups import CgroupOwner
 from edgegpu_plugin.containers.container_folder import Charge, ContainerFolders
 from edgegpu_plugin.containers.held.abandoned_folders import AbandonedFolders
 from edgegpu_plugin.containers.held.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
+from edgegpu_plugin.containers.held.container_reasons import ContainerReasons
 from edgegpu_plugin.containers.held.container_state import MIB, ContainerIsolation, TimedContainer
 from edgegpu_plugin.containers.held.limits_texts import LimitsTexts
-from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY, why_opened, why_unread
+from edgegpu_plugin.containers.held.preload_lists import PreloadLists
+from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY, why_unread
 from edgegpu_plugin.containers.held.records import (
     check_live,
     check_marks,
@@ -42,7 +42,8 @@ from edgegpu_plugin.containers.held.state_file import StateFiles
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
 from edgegpu_plugin.containers.held.usage_sizes import UsageSizes
 from edgegpu_plugin.containers.image.image_check import ImageCheck
-from edgegpu_plugin.containers.limiter_files import LimiterFiles, find_limiter, limiter_stamps
+from edgegpu_plugin.containers.image.verdicts import ImageVerdicts
+from edgegpu_plugin.containers.limiter_files import PRELOADED_OVER, LimiterFiles, find_limiter, limiter_stamps
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
 from edgegpu_plugin.containers.memory_use import container_of
 from edgegpu_plugin.containers.mps.shares import MpsShares
@@ -57,6 +58,9 @@ _LOG = logging.getLogger(__name__)
 class IsolatedContainers:
     """The containers that the limiter holds; calls come from gRPC's threads and the reconciler's."""
 
+    _has_renewed = False
+    """Whether the live limits were written again since this process began."""
+
     def __init__(
         self,
         settings: IsolationSection,
@@ -67,6 +71,7 @@ class IsolatedContainers:
         selftest: SelftestResults | None = None,
         driver: Path = Path("/"),
         proc: Path = Path("/proc"),
+        verdicts: ImageVerdicts | None = None,
     ) -> None:
         """Build what holds containers.
 
@@ -77,29 +82,34 @@ class IsolatedContainers:
             live: the live limits.
             selftest: what the self-test said of each card; None where nobody asks it.
             driver: the root of the driver's files.
+            verdicts: what is kept of images; None keeps it in the run folder.
             proc: where the processes that use cards, and through those of containers their images, are looked at.
         """
         self._selftest = selftest
         self.folders = ContainerFolders(root=run / "containers")
-        self._live = live
-        self._settings = settings
-        self._state = state
+        self._live, self._settings, self._state = live, settings, state
         self._libraries: tuple[object, LimiterFiles] | None = None
         self._mps = MpsShares(state, root=driver, run=run, is_wanted=settings.mode is PluginIsolation.MPS)
         self._bypass = BypassDetector(kills=settings.on_bypass is BypassPolicy.KILL, proc=proc)
         self._uncounted = UncountedMemory()
-        self._unwritten: set[ContainerKey] = set()
-        """Containers whose limits do not say yet what was found."""
+        self._unwritten: set[ContainerKey] = set()  # their limits do not say yet what was found
+        # those of the last look: in the folder of a new one may stand what was true before, or of another one
         self._looked_at: set[ContainerKey] = set()
-        """Those of the last look: in the folder of a new one may stand what was true before, or of another one."""
         self._sizes = UsageSizes()
         self._images = ImageCheck(proc=proc)
+        self._preload = PreloadLists(policy=settings.preload, verdicts=verdicts or ImageVerdicts(run))
+        self._reasons = ContainerReasons(
+            settings=settings,
+            bypass=self._bypass,
+            sizes=self._sizes,
+            images=self._images,
+            preload=self._preload,
+            selftest=selftest,
+        )
+        # held while folders or limits are made, changed or removed; the state's lock is taken inside it alone
         self._changing = threading.Lock()
-        """Held while folders or limits are made, changed or removed; the state's lock is taken inside it alone."""
-        self._sharing = FolderSharing()
-        self._abandoned = AbandonedFolders(self.folders)
+        self._sharing, self._abandoned = FolderSharing(), AbandonedFolders(self.folders)
         self._state_files = StateFiles(self.folders, self._with_room)
-        self._has_renewed = False
         self._limits = LimitsTexts(settings=settings, mps=self._mps, selftest=selftest, uncounted=self._uncounted)
 
     @property
@@ -161,6 +171,8 @@ class IsolatedContainers:
         """
         ids = tuple(ids)
         mounts = self.folders.mounts(self.folders.of(ids)) if has_folder(ids) else []
+        there = {mount.container_path for mount in answer.mounts}  # the nvidia runtime's containers have a list
+        mounts = [mount for mount in mounts if mount.container_path not in there]
         annotations = {**answer.annotations, **choice_marks(given)}
         envs = answer.envs
         if given.isolation == PluginIsolation.MPS:
@@ -186,10 +198,12 @@ class IsolatedContainers:
         check_names(view.ledger.grant(uid, container).cards())
         with self._changing:
             text = self._limits_text(view, uid, container, self._live_units(view, uid, container))
+            preload = self._preload.text(view, uid, containers)
             for entry in held[container]:
                 if has_folder(entry.device_ids):
                     self._abandoned.check_free(self.folders.of(entry.device_ids), uid, snapshot)
-                    self._with_room(partial(self.folders.make, self.folders.of(entry.device_ids), text))
+                    make = partial(self.folders.make, self.folders.of(entry.device_ids), text, preload=preload)
+                    self._with_room(make)
                     self._sharing.starts(view, uid, containers, entry.device_ids)
 
     def opened_for(self, uid: str, container: str) -> frozenset[str]:
@@ -262,8 +276,8 @@ class IsolatedContainers:
         """Yield what the people of each pod with devices should know of it, whatever holds it."""
         view = snapshot.view
         for (uid, container), entries in self._by_container(view).items():
-            for text in self._notes((uid, container), entries, view, by_runtime=by_runtime):
-                yield PodNote(view.pods[uid], f"container {container}: {text}")
+            if (pod := view.pods.get(uid)) is not None:
+                yield from self._reasons.notes(pod, (uid, container), entries, by_runtime=by_runtime)
 
     def tell_inside(self, *, by_runtime: bool) -> None:
         """Leave each container's state in the folder that it has now."""
@@ -279,36 +293,11 @@ class IsolatedContainers:
     ) -> ContainerIsolation:
         """Return a container's state: `degraded` also where its files are right and it is not held all the same."""
         found = self._container(entries, view, by_runtime=by_runtime)
-        found = replace(found, notes=self._notes(key, entries, view, by_runtime=by_runtime))
-        reason = self._why_loose(key, entries, found)
+        notes = self._reasons.notes(view.pods.get(key[0]), key, entries, by_runtime=by_runtime)
+        found = replace(found, notes=tuple(note.text for note in notes))
+        reason = self._reasons.why_loose(key, entries, found, self._folders(entries))
+        reason = reason or self._mps.reason(key, entries, found)
         return replace(found, state="degraded", reason=reason) if reason else found
-
-    def _notes(
-        self, key: ContainerKey, entries: list[CheckpointEntry], view: NodeView, *, by_runtime: bool
-    ) -> tuple[str, ...]:
-        """Return what a container asks of the driver and does not get; NVIDIA's runtime gives what its pod asks."""
-        pod, is_held = view.pods.get(key[0]), any(is_limited(entry) for entry in entries)
-        if pod is None or any(is_preloaded(entry) for entry in entries) or (by_runtime and not is_held):
-            return ()
-        asked = self._images.findings(key).driver_capabilities or dict(pod.driver_capabilities).get(key[1], "")
-        given = opened_by(entries) if is_held else frozenset(Capability)
-        return capability_notes(asked, given=given, choice=pod.choice, node=self._settings.capabilities)
-
-    def _why_loose(self, key: ContainerKey, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
-        """Return why a container that has the limiter's files is not held to all of its limits; empty where it is."""
-        preload = PRELOAD_ONLY if any(is_preloaded(entry) for entry in entries) else ""
-        found = (self._bypass.reason(key), self._sizes.reason(key), self._images.findings(key).reason)
-        reasons = (*found, preload, why_opened(opened_by(entries)), self._untested(entries, now))
-        return "; ".join(why for why in reasons if why) or self._mps.reason(key, entries, now)
-
-    def _untested(self, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
-        """Return why the self-test does not vouch for a container's limits; empty where it does, or need not."""
-        if self._selftest is None or now.state == "off":
-            return ""
-        cards = sorted({card_of(one) for entry in entries for one in entry.device_ids})
-        if now.state == "enforced" or self._selftest.stops_programs(cards):
-            return self._selftest.why_degraded(cards)
-        return ""
 
     def look_at_images(self, snapshot: Snapshot) -> bool:
         """Look at the images of containers that have started with the limiter mounted; return whether a state changed.
@@ -322,7 +311,10 @@ class IsolatedContainers:
         }
         pods = snapshot.view.pods.items()
         started = {id_: (uid, name) for uid, pod in pods for name, id_ in pod.running if (uid, name) in held}
-        return self._images.check(started)
+        changed = self._images.check(started)
+        for uid, name in started.values():
+            self._preload.keep(snapshot.view.pods[uid], name, self._images.findings((uid, name)))
+        return changed
 
     def look(self, processes: Mapping[str, Iterable[CardProcess]]) -> bool:
         """Compare the processes on each card with what held containers count; return whether a state changed."""
@@ -333,6 +325,9 @@ class IsolatedContainers:
 
         clients = [key for key, one in held.items() if one.is_spared]
         changed = self._mps.clients.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
+        for key in held:
+            if used := self._bypass.own_driver(key):
+                self._preload.keep(snapshot.view.pods.get(key[0]), key[1], self._images.findings(key), used=used)
         self._count_unseen(held)
         return changed | self._sizes.look(held)
 
@@ -392,17 +387,24 @@ class IsolatedContainers:
         """
         view = snapshot.view
         found = self._by_container(view, wanted=is_limited)
-        unit_bytes = view.model.unit_mib * MIB
+        unit_bytes, limiter = view.model.unit_mib * MIB, self._limiter_library()
         return {
             key: CountedContainer(
                 [folder / "usage" for folder in self._folders(owned)],
                 {card: units * unit_bytes for card, units in units_by_card(view, *key).items()},
+                limiter=limiter,
                 is_spared=any(is_mps_client(entry) for entry in entries),
                 draws=Capability.GRAPHICS in opened_by(entries),
             )
             for key, entries in found.items()
             if (owned := self._sharing.owned(view, entries)) or not any(has_folder(one.device_ids) for one in entries)
         }
+
+    def _limiter_library(self) -> Path | None:
+        try:
+            return self.libraries().libraries[Path(PRELOADED_OVER).name]
+        except PluginError:
+            return None
 
     def document(self, *, by_runtime: bool, selftest_problem: str = "") -> dict[str, str]:
         """Return this node's entries of the status document: the mode, and why it does not hold."""

@@ -73,6 +73,9 @@ class PodNote:
     """What the people of a pod should know of it, whatever it does."""
 
     pod: PodView
+    container: str
+    reason: str
+    """What an event on the pod is called by."""
     text: str
 
 

@@ -86,7 +86,7 @@ class Reconciler:
     """How long a pod waits for a card that is gone or not offered."""
     find_cardless: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: ()
     find_notes: Callable[[Snapshot], Iterable[PodNote]] = lambda _: ()
-    """Finds what pods ask of the driver and do not get."""
+    """Finds what pods should get otherwise, as what they ask of the driver and do not get."""
     changed: Callable[[], None] = lambda: None
     """Called after a step that a change of the state has led to."""
     look_at_images: Callable[[Snapshot], None] = lambda _: None
@@ -146,7 +146,7 @@ class Reconciler:
             self._handle_unrecorded(self.state.snapshot())
             self._warn_of_faults(self.state.snapshot())
             for note in self.find_notes(self.state.snapshot()):
-                self.pods.warn(note.pod, "GPUCapabilities", note.text)
+                self.pods.warn(note.pod, note.reason, f"container {note.container}: {note.text}")
             self._delete_dead_pods(snapshot)
             self.clean_containers()
         except (KubeError, OSError) as error:

@@ -11,7 +11,8 @@ from pathlib import Path
 from edgegpu_core.choices.driver_capabilities import CAPABILITIES_VARIABLE
 from edgegpu_plugin.containers.cgroups import first_processes
 from edgegpu_plugin.containers.held.bypass import ContainerKey
-from edgegpu_plugin.containers.image.loaders import FirstProcess, interpreter_of, why_not_held
+from edgegpu_plugin.containers.image.loaders import FirstProcess, interpreter_of, verdict_of
+from edgegpu_plugin.containers.image.own_list import own_list
 from edgegpu_plugin.containers.image.root_files import ContainerRoot, read_all
 
 _LOG = logging.getLogger(__name__)
@@ -32,6 +33,14 @@ class ImageFindings:
 
     reason: str = ""
     """Why the limiter does not hold its programs; empty while nothing is known against it."""
+    own_driver: str = ""
+    """The path of a driver of its image's own that its programs load in the limiter's place."""
+    can_preload: bool = False
+    """Whether a preload of the limiter ends that."""
+    own_list: tuple[str, ...] = ()
+    """The libraries in its image's own list of preloaded ones, which the container's list hides."""
+    is_hidden: bool = False
+    """Whether the container's list lacks some of them."""
     driver_capabilities: str = ""
     """What NVIDIA's variable of that name is there, by its pod or by its image."""
 
@@ -100,7 +109,16 @@ class ImageCheck:
             return _NOTHING if not folder.exists() else _unseen(error.strerror or str(error))
         try:
             first = first_process(folder)
-            return ImageFindings(why_not_held(root, first, machine=self.machine), first.driver_capabilities)
+            verdict = verdict_of(root, first, machine=self.machine)
+            listed, is_hidden = own_list(root, folder)
+            return ImageFindings(
+                verdict.reason,
+                own_driver=verdict.own_driver,
+                can_preload=verdict.can_preload,
+                own_list=listed,
+                is_hidden=is_hidden,
+                driver_capabilities=first.driver_capabilities,
+            )
         except OSError as error:  # what has ended meanwhile uses no card
             return _NOTHING if not folder.exists() else _unseen(error.strerror or str(error))
         finally:
