@@ -6,7 +6,7 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,10 +74,11 @@ class Box:
         mounts: Sequence[Mount] = (),
         given: GivenChoice | None = None,
         name: str = "main",
+        annotations: Mapping[str, str] | None = None,
     ) -> None:
         """Give a container devices as kubelet does: it keeps the answer with them."""
+        bare = Allocation(mounts=list(mounts), annotations=dict(annotations or {}))
         for ids in resources:
-            bare = Allocation(mounts=list(mounts))
             choice = given or self.limiter.allowed().given_to(())
             answer = self.limiter.add_to(bare, ids, choice) if limited else bare
             text = base64.b64encode(allocation_message(answer).SerializeToString()).decode()
@@ -149,9 +150,8 @@ def test_a_container_gets_its_folder_before_each_start(box: Box) -> None:
         "core_percent=10 policy=strict\n"
     )
     assert (folder / "usage").read_bytes() == bytes(USAGE_BYTES)
-    assert stat.S_IMODE((folder / "usage").stat().st_mode) == 0o666
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (folder / "usage", folder.parent)] == [0o666, 0o700]
     assert [(folder / "driver" / name).exists() for name in LIBRARIES] == [True, True]
-    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
     mounts = box.limiter.add_to(Allocation(), MEMORY, HELD).mounts
     assert [(one.container_path, one.host_path, one.read_only) for one in mounts] == [
         ("/run/edgegpu/container", str(folder), True),

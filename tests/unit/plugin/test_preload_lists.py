@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from property.cases import box as container
 from property.cases import pod_of, slots_of, view_of
-from unit.plugin.test_isolation import CORE, MEMORY, Box
+from unit.plugin.test_image_loaders import DEBIAN
+from unit.plugin.test_isolation import CORE, HELD, MEMORY, Box, library
 
 from edgegpu_core.podview import ContainerImage, PodView
 from edgegpu_plugin.config.schema import PreloadPolicy
 from edgegpu_plugin.containers.held.preload_lists import PreloadLists
 from edgegpu_plugin.containers.image.image_check import ImageFindings
 from edgegpu_plugin.containers.image.verdicts import ImageVerdict, ImageVerdicts
+from edgegpu_plugin.pb import Allocation
 
 OURS = "/usr/lib64/libcuda.so.1\n"
 TAG, DIGEST, OTHER = "repo/app:1", "sha256:aa", "sha256:bb"
@@ -158,6 +160,30 @@ def test_a_container_s_folder_has_its_list_at_each_start_and_one_of_before_needs
     box.limiter = box.isolation()
     box.limiter.prepare("u", "main")
     assert (folder / "ld.so.preload").read_text() == OURS
+
+
+def test_a_pod_of_before_has_no_list_and_its_reason_asks_for_a_new_one(box: Box) -> None:
+    box.state.replace_pods([pod("u", digest=DIGEST)])
+    answer = box.limiter.add_to(Allocation(), MEMORY, HELD)
+    old = replace(answer, mounts=[one for one in answer.mounts if one.container_path != "/etc/ld.so.preload"])
+    image = box.run.parent / "proc/4711"
+    (image / "root/lib64").mkdir(parents=True)
+    (image / "root/lib64/ld-linux-x86-64.so.2").write_bytes(DEBIAN)
+    (image / "root/compat").mkdir()
+    (image / "root/compat/libcuda.so.1").write_bytes(library("libcuda.so.1", folder="/elsewhere"))
+    (image / "cgroup").write_text(f"0::/kubepods/podu/{'ab' * 32}\n")
+    (image / "exe").symlink_to("/bin/true")
+    (image / "environ").write_bytes(b"LD_LIBRARY_PATH=/compat\0")
+    box.book("u", MEMORY, limited=False, mounts=old.mounts, annotations=old.annotations)
+    box.state.replace_pods([replace(pod("u", digest=DIGEST), running=(("main", "ab" * 32),))])
+    box.limiter.prepare("u", "main")
+    box.limiter.look_at_images(box.state.snapshot())
+    told = box.state_of()
+    assert getattr(told, "state", "") == "degraded"
+    assert "/compat/libcuda.so.1, which programs there load" in getattr(told, "reason", "")
+    assert "delete the pod: the limiter is preloaded into the next one" in getattr(told, "reason", "")
+    (kept,) = ImageVerdicts(box.run).of([DIGEST])
+    assert kept.own_driver == "/compat/libcuda.so.1"
 
 
 def test_what_ends_it_is_named(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ class BypassDetector:
         used: dict[tuple[ContainerKey, str], int | None] = {}
         containers = {} if processes.keys() >= set(self._listed) else dict(self._containers)
         past: set[_Passing] = set()
-        own_drivers = {key: path for key, path in self._own_drivers.items() if key in held}
+        own_drivers = {key: path for key, path in self._own_drivers.items() if key in held and key in self._reasons}
         for card, some in processes.items():
             for one in some:
                 key = self._container(one.pid, key_of)
