@@ -286,7 +286,7 @@ def test_what_its_own_list_of_preloaded_libraries_names_is_read_below_the_mount(
         if content:
             (tmp_path / name / LIST[1:]).write_bytes(content)
     (tmp_path / "trap").mkdir()
-    (tmp_path / "trap/etc").symlink_to("/etc")
+    (tmp_path / "trap/etc").symlink_to(tmp_path / "lowest/etc")  # out of its layer
     layers = ":".join(str(tmp_path / name).replace(" ", "\\040") for name in ("trap", "upper one", "lower", "lowest"))
     overlay = f"21 20 0:9 / / rw,relatime - overlay overlay rw,lowerdir={layers},upperdir=/u,workdir=/w"
     mountinfo = machine.process / "mountinfo"
