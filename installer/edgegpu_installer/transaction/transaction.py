@@ -323,7 +323,14 @@ def _is_tidy(layout: Layout) -> bool:
     return not (layout.tx / "files").exists()
 
 
-_OF_THE_PLUGIN = ("inventory.json", "kubelet-version", "selftest.json", "live-limits.json", "images.json", "unknown-cluster")
+_OF_THE_PLUGIN = (
+    "inventory.json",
+    "kubelet-version",
+    "selftest.json",
+    "live-limits.json",
+    "images.json",
+    "unknown-cluster",
+)
 """What the plugin writes into the state folder."""
 
 

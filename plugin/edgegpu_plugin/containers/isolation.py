@@ -110,7 +110,7 @@ class IsolatedContainers:
         self._changing = threading.Lock()
         self._sharing, self._abandoned = FolderSharing(), AbandonedFolders(self.folders)
         self._state_files = StateFiles(self.folders, self._with_room)
-        self._limits = LimitsTexts(settings=settings, mps=self._mps, selftest=selftest, uncounted=self._uncounted)
+        self._limits = LimitsTexts(settings=settings, able=self._mps.able, selftest=selftest, uncounted=self._uncounted)
 
     @property
     def is_on(self) -> bool:

@@ -10,6 +10,7 @@ from unit.plugin.test_isolation import CORE, MEMORY, Box
 
 from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.choices.pod_choice import GivenChoice
+from edgegpu_plugin.containers.held.container_state import ContainerIsolation
 from edgegpu_plugin.containers.limiter_files import PRELOADED
 from edgegpu_plugin.pb import Mount
 
@@ -25,9 +26,10 @@ def test_what_a_pod_asks_of_the_driver_and_does_not_get_is_noted_and_stays_enfor
     box.book("u", MEMORY, CORE)
     box.limiter.prepare("u", "main")
     told = box.state_of()
-    (note,) = getattr(told, "notes", ())
+    note = str(getattr(told, "notes", [""])[0])
     assert (getattr(told, "state", ""), "asks for video" in note) == ("enforced", True)
-    assert getattr(told, "to_json", dict)()["notes"] == [note]
+    assert isinstance(told, ContainerIsolation)
+    assert told.to_json()["notes"] == [note]
     (event,) = box.limiter.notes(box.state.snapshot(), by_runtime=False)
     assert (event.pod.uid, event.container, event.reason, event.text) == ("u", "main", "GPUCapabilities", note)
     box.release("u")

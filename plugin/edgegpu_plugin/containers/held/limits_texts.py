@@ -1,6 +1,6 @@
 """The texts of the limits files: what a container holds by card, or less where a live limit says so."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from edgegpu_core.choices.modes import PluginIsolation
@@ -13,7 +13,6 @@ from edgegpu_plugin.containers.held.bypass import ContainerKey
 from edgegpu_plugin.containers.held.container_state import MIB
 from edgegpu_plugin.containers.held.records import is_mps_client, units_by_card
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
-from edgegpu_plugin.containers.mps.shares import MpsShares
 from edgegpu_plugin.records.selftest_results import SelftestResults
 
 _CONTEXT_MIB = 256
@@ -25,7 +24,8 @@ class LimitsTexts:
     """What the limits files say, by settings and by what was measured."""
 
     settings: IsolationSection
-    mps: MpsShares
+    able: Callable[[], Collection[str]]
+    """Returns the cards whose time MPS shares now."""
     selftest: SelftestResults | None
     uncounted: UncountedMemory
     charges: Mapping[ContainerKey, Mapping[str, Charge]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class LimitsTexts:
             live: the units that it may use, by card, where that is less than it holds.
         """
         unit_bytes, core = view.model.unit_mib * MIB, self.core(view, key)
-        shares = self.mps.able() if any(is_mps_client(entry) for entry in entries) else set()
+        shares = self.able() if any(is_mps_client(entry) for entry in entries) else ()
         policy, charges = self.settings.compute.value, self.charges.get(key, {})
         uncounted = self.uncounted.bytes.get(key, {})
         limits = {

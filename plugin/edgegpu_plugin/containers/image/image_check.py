@@ -10,7 +10,6 @@ from pathlib import Path
 
 from edgegpu_core.choices.driver_capabilities import CAPABILITIES_VARIABLE
 from edgegpu_plugin.containers.cgroups import first_processes
-from edgegpu_plugin.containers.held.bypass import ContainerKey
 from edgegpu_plugin.containers.image.loaders import FirstProcess, interpreter_of, verdict_of
 from edgegpu_plugin.containers.image.own_list import own_list
 from edgegpu_plugin.containers.image.root_files import ContainerRoot, read_all
@@ -25,6 +24,9 @@ _MOST_STUCK = 4
 
 _HEAD_BYTES, _ENVIRON_BYTES, _VALUE_BYTES = 64 << 10, 1 << 20, 16 << 10
 _LIBRARY_PATH = "LD_LIBRARY_PATH"
+
+_Key = tuple[str, str]
+"""kubelet's UID of the pod, and the container's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +60,14 @@ class ImageCheck:
     """How long one look may take: a container's author can have a file system there that never answers."""
     _attempts: dict[str, int] = field(default_factory=dict, init=False)
     _found: Mapping[str, ImageFindings] = field(default_factory=dict, init=False)
-    _told: Mapping[ContainerKey, ImageFindings] = field(default_factory=dict, init=False)
+    _told: Mapping[_Key, ImageFindings] = field(default_factory=dict, init=False)
     _stuck: list[threading.Thread] = field(default_factory=list, init=False)
 
-    def findings(self, key: ContainerKey) -> ImageFindings:
+    def findings(self, key: _Key) -> ImageFindings:
         """Return what was found in a container."""
         return self._told.get(key, _NOTHING)
 
-    def check(self, running: Mapping[str, ContainerKey]) -> bool:
+    def check(self, running: Mapping[str, _Key]) -> bool:
         """Look at the containers that have started since the last call; return whether the findings changed.
 
         Args:
