@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgegpu_core.choices.driver_capabilities import capabilities_of
 from edgegpu_core.choices.pod_choice import NO_CHOICE, PodChoice, read_choice
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy, parse_policy
@@ -27,6 +28,16 @@ TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 Cards = dict[str, tuple[str, ...]]
 """Container name to the UUIDs of its cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerImage:
+    """The image of a container: as its spec names it, and by the digest that the runtime said when it last ran."""
+
+    container: str
+    reference: str
+    digest: str = ""
+    """Empty while it has not started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +63,10 @@ class PodView:
     """The text of a policy annotation that names no policy."""
     choice: PodChoice = NO_CHOICE
     """What its annotations ask of how its containers are held."""
+    driver_capabilities: tuple[tuple[str, str], ...] = ()
+    """What its GPU containers set NVIDIA's variable of that name to, by name, where they set it."""
+    images: tuple[ContainerImage, ...] = ()
+    """The images of its GPU containers."""
     priority: int = 0
     controlled: bool = False
     kubelet_uid: str = ""
@@ -173,6 +188,8 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel, *, by_kubelet: bool =
         policy=policy,
         bad_policy=bad,
         choice=read_choice(annotations),
+        driver_capabilities=_driver_capabilities(spec, containers),
+        images=_images(spec, status, containers),
         priority=int(spec.get("priority") or 0),
         controlled=any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()),
         kubelet_uid=uid,
@@ -183,6 +200,28 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel, *, by_kubelet: bool =
         is_static=by_kubelet and annotations.get(_SOURCE_ANNOTATION, "api") != "api",
         nominated="" if node else str(status.get("nominatedNodeName") or ""),
         labels=tuple((sys.intern(key), sys.intern(value)) for key, value in (metadata.get("labels") or {}).items()),
+    )
+
+
+def _driver_capabilities(
+    spec: Mapping[str, Any], containers: tuple[ContainerRequest, ...]
+) -> tuple[tuple[str, str], ...]:
+    wanted = {container.name for container in containers}
+    listed = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    return tuple((one["name"], text) for one in listed if one["name"] in wanted and (text := capabilities_of(one)))
+
+
+def _images(
+    spec: Mapping[str, Any], status: Mapping[str, Any], containers: tuple[ContainerRequest, ...]
+) -> tuple[ContainerImage, ...]:
+    wanted = {container.name for container in containers}
+    listed = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    told = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    digests = {one.get("name"): str(one.get("imageID") or "").rpartition("@")[2] for one in told}
+    return tuple(
+        ContainerImage(one["name"], sys.intern(str(one.get("image") or "")), sys.intern(digests.get(one["name"], "")))
+        for one in listed
+        if one["name"] in wanted
     )
 
 

@@ -6,13 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from edgegpu_base.errors import EdgegpuError
-from edgegpu_base.files import write_if_changed
 from edgegpu_base.http_unix import ChangeRequest, Response
-from edgegpu_base.kube import EventRecorder, Handlers, Json, KubeClient, KubeError, KubeObjects, Reflector
+from edgegpu_base.kube import EventRecorder, Handlers, Json, KubeClient, KubeObjects, Reflector
 from edgegpu_base.process.clocks import boot_id
 from edgegpu_base.process.tasks import Task
 from edgegpu_core.deviceid import DeviceKind
@@ -32,6 +30,7 @@ from edgegpu_plugin.containers.cgroups import any_runs, owner_of_process
 from edgegpu_plugin.containers.held.bypass import ContainerKey
 from edgegpu_plugin.containers.held.ended_slots import EndedSlots
 from edgegpu_plugin.containers.held.state_file import StateLook
+from edgegpu_plugin.containers.image.verdicts import ImageVerdicts
 from edgegpu_plugin.containers.injector import Injector
 from edgegpu_plugin.containers.isolation import IsolatedContainers
 from edgegpu_plugin.containers.limit_requests import LimitRequests
@@ -43,6 +42,7 @@ from edgegpu_plugin.kubelet.device_list import DeviceList
 from edgegpu_plugin.kubelet.device_plugin import ResourcePlugin
 from edgegpu_plugin.kubelet.link import KubeletLink
 from edgegpu_plugin.kubelet.node_api import NodeKubeletFacts, NodePods
+from edgegpu_plugin.kubelet.node_versions import NodeVersionsFile
 from edgegpu_plugin.kubelet.pods import KubeletPods, PodResources
 from edgegpu_plugin.records.cluster_check import ClusterCheck
 from edgegpu_plugin.records.collector import Collector
@@ -93,8 +93,8 @@ class NodePart:
         self._compute = self._compute_control()
         self._ended_slots = EndedSlots(self._isolation.folders)
         self._state_look = StateLook(self._tell_inside, self._isolation.folders)
-        self._kubelet_file = config.paths.state / "kubelet-version"
-        self.injector = self._injector(objects)
+        self._node_versions = NodeVersionsFile(config.paths.state, objects, config.node_name)
+        self.injector = self._injector()
         self._selftest = self._node_selftest(results)
         self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
         kubelet_facts = NodeKubeletFacts(
@@ -113,6 +113,7 @@ class NodePart:
             beat=beat,
             missing_s=config.driver.absent_s,
             find_cardless=self._find_cardless,
+            find_notes=lambda snapshot: self._isolation.notes(snapshot, by_runtime=self.injector.is_by_runtime),
             changed=partial(mark_changed, config.paths.run),
             look_at_images=self._look_at_images,
             clean_containers=self._isolation.clean,
@@ -159,7 +160,7 @@ class NodePart:
         owner = owner_of_process(pid)
         return None if owner is None else (owner.pod_uid, container_of(owner, self.state.snapshot()))
 
-    def _injector(self, objects: KubeObjects) -> Injector:
+    def _injector(self) -> Injector:
         config = self._config
         return Injector(
             config.driver,
@@ -167,8 +168,8 @@ class NodePart:
             run=config.paths.run,
             state=config.paths.state,
             isolation=self._isolation,
-            versions=NodeVersions.of_line(_read_line(self._kubelet_file)),
-            ask_versions=lambda: _versions(objects, config.node_name),
+            versions=self._node_versions.saved(),
+            ask_versions=self._node_versions.ask,
         )
 
     def _kubelet_link(self, model: ResourceModel, kubelet_facts: NodeKubeletFacts) -> KubeletLink:
@@ -322,10 +323,7 @@ class NodePart:
         """Take kubelet's version from this machine's Node object, and save it for the next start without an API."""
         self.injector.learn_versions(NodeVersions.of(node))
         if self.injector.versions.kubelet:  # an Allocate may have learned it first
-            try:
-                write_if_changed(self._kubelet_file, self.injector.versions.line + "\n")
-            except EdgegpuError as error:
-                _LOG.warning("%s", error)
+            self._node_versions.save(self.injector.versions)
         return node
 
     def _registered(self) -> None:
@@ -468,6 +466,7 @@ def _isolated(config: PluginConfig, state: NodeState, selftest: SelftestResults)
         live=LiveLimits(config.paths.state),
         driver=config.driver.root,
         selftest=selftest,
+        verdicts=ImageVerdicts(config.paths.state),
     )
     made.start_mps()
     return made
@@ -482,19 +481,3 @@ def _publisher(
         read=lambda: on_node(objects.get_node(node)),
         boot=boot_id(),
     )
-
-
-def _versions(objects: KubeObjects, node: str) -> NodeVersions:
-    """Return the versions of this node's kubelet and runtime; empty when the API server does not give them."""
-    try:
-        return NodeVersions.of(objects.get_node(node))
-    except KubeError as error:
-        _LOG.warning("cannot learn kubelet's version, by which cards come into containers: %s", error)
-        return NodeVersions()
-
-
-def _read_line(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

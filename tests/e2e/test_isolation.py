@@ -54,6 +54,7 @@ def by(k3s: K3s, limiter_build: Path, request: pytest.FixtureRequest) -> Iterato
     node, (mode, _, policy) = k3s.nodes[SERVER], str(request.param).partition(" ")
     isolation = {"mode": "limiter", "context_mib": CONTEXT_MIB, "libraries": str(limiter_build), "pods_may": ["none"]}
     isolation |= {"on_bypass": policy or "report"}
+    node.lab.path("/var/lib/edgegpu/images.json").unlink(missing_ok=True)  # what was found of the lab's one image
     node.configure(extender={"listen": EXTENDER}, driver={"injection": mode}, isolation=isolation)
     insert_cards(k3s, {SERVER: cards(7611)})
     wait_until(lambda: _has_passed(k3s), what="the node's self-test has passed")

@@ -72,6 +72,38 @@ def test_graphics_are_closed_and_opened_by_the_annotation_and_count_then(
     assert isolation(k3s, "closed")["cards"][0]["counted_mib"] == 0
 
 
+VIDEO = "NVIDIA_DRIVER_CAPABILITIES asks for video, and it has no video: add video to isolation.capabilities in the"
+
+
+def test_what_a_pod_asks_by_nvidias_variable_and_does_not_get_is_said_on_it(
+    k3s: K3s, namespace: str, client: Path, by: str
+) -> None:
+    for name in ("frigate", "by-image"):
+        made = drawing(namespace, client, name, {})
+        (main,) = made["spec"]["containers"]
+        if name == "frigate":
+            main["env"] = [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,video,utility"}]
+        else:  # what the spec does not show, as a variable of the image
+            main["envFrom"] = [{"configMapRef": {"name": "image"}}]
+        k3s.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "image", "namespace": namespace},
+                "data": {"NVIDIA_DRIVER_CAPABILITIES": "video"},
+            },
+            made,
+        )
+        k3s.wait_phase(namespace, name, "Running")
+
+        def told(name: str = name) -> bool:
+            return VIDEO in k3s.kubectl("describe", "pod", "-n", namespace, name)
+
+        wait_until(told, what=f"the pod {name} says so, by {by}")
+        found = isolation(k3s, name)
+        assert (found["state"], [VIDEO in note for note in found["notes"]]) == ("enforced", [True])
+
+
 def test_what_the_node_does_not_open_waits_and_says_so(k3s: K3s, namespace: str, client: Path, by: str) -> None:
     for name, asked, words in (
         ("video", "video", "this node does not open video to containers that it holds: change the annotation"),

@@ -54,27 +54,51 @@ def layer(items: list[str]) -> bytes:
     return buffer.getvalue()
 
 
-def write_image(out: Path, *, name: str, entrypoint: list[str], items: list[str], machine: str) -> None:
-    """Write the image name (with tag) of these items to out; machine as in `uname -m`."""
-    data = layer(items)
-    digest = hashlib.sha256(data).hexdigest()
+def write_image(
+    out: Path,
+    *,
+    name: str,
+    entrypoint: list[str],
+    items: list[str],
+    machine: str,
+    env: tuple[str, ...] = (),
+    base: Path | None = None,
+) -> None:
+    """Write the image name (with tag) of these items to out, over those of `base`; machine as in `uname -m`."""
+    layers = [*(() if base is None else _layers_of(base)), layer(items)]
+    digests = [hashlib.sha256(data).hexdigest() for data in layers]
     config = {
         "architecture": ARCHITECTURES[machine],
         "os": "linux",
         "created": EPOCH,
-        "config": {"Env": ["PATH=/bin:/sbin:/usr/bin:/usr/local/bin"], "Entrypoint": entrypoint},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-        "history": [{"created": EPOCH}],
+        "config": {"Env": ["PATH=/bin:/sbin:/usr/bin:/usr/local/bin", *env], "Entrypoint": entrypoint},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
+        "history": [{"created": EPOCH} for _ in digests],
     }
     config_data = json.dumps(config).encode()
     config_name = f"{hashlib.sha256(config_data).hexdigest()}.json"
-    manifest = [{"Config": config_name, "RepoTags": [name], "Layers": [f"{digest}/layer.tar"]}]
+    manifest = [{"Config": config_name, "RepoTags": [name], "Layers": [f"{digest}/layer.tar" for digest in digests]}]
     partial = out.with_suffix(".new")
     with tarfile.open(partial, "w") as tar:
         _add(tar, config_name, config_data, 0o644)
-        _add(tar, f"{digest}/layer.tar", data, 0o644)
+        for digest, data in zip(digests, layers, strict=True):
+            _add(tar, f"{digest}/layer.tar", data, 0o644)
         _add(tar, "manifest.json", json.dumps(manifest).encode(), 0o644)
     partial.rename(out)
+
+
+def _layers_of(image: Path) -> list[bytes]:
+    """Return the layers of an image that `write_image` has written."""
+    with tarfile.open(image) as tar:
+
+        def content(name: str) -> bytes:
+            file = tar.extractfile(name)
+            if file is None:
+                raise ValueError(f"{image} has no file {name}")
+            return file.read()
+
+        (manifest,) = json.loads(content("manifest.json"))
+        return [content(name) for name in manifest["Layers"]]
 
 
 def main(argv: list[str]) -> int:

@@ -10,7 +10,7 @@ import pytest
 from native.limiterkit import MIB, NULL_CARD, USAGE_BYTES
 
 from edgegpu_plugin.containers.container_folder import CardLimits, limits_text
-from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, FOLDER, PRELOAD_LIST, PRELOADED
+from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, FOLDER, PRELOAD_LIST, PRELOADED, PRELOADED_OVER
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 NAMES = ("libcuda.so.1", "libcuda.so", "libcuda.so.999.0")
@@ -77,19 +77,23 @@ def make_root(folder: Path, *, driver: Path | None, limiter: Path, way: str, lim
         folder: a new folder.
         driver: the driver's library; None for a missing one.
         limiter: the limiter's.
-        way: how the limiter is in the way: `mount` over the driver's names, `preload` in the loader's list, or `none`.
+        way: how the limiter is in the way: `mount` over the driver's names, `preload` in the loader's list, `both`, or
+            `none`.
         limit_mib: what it may take.
     """
     root = LaidOutRoot(folder)
     (folder / "mount").mkdir(parents=True)
     root.files.mkdir()
-    over = limiter if way == "mount" else driver
+    over = limiter if way in {"mount", "both"} else driver
     if over is not None:
         for name in NAMES:
             root.put(f"{LIBRARIES}/{name}", over)
     if way == "preload":
         root.put(PRELOADED, limiter)
         root.put(PRELOAD_LIST, PRELOADED + "\n")
+    if way == "both":
+        root.put(PRELOADED_OVER, limiter)
+        root.put(PRELOAD_LIST, PRELOADED_OVER + "\n")
     if driver is not None:
         root.put(f"{DRIVER_FOLDER}/libcuda.so.1", driver)
     root.put(f"{FOLDER}/limits", limits_text({NULL_CARD: CardLimits(limit_mib * MIB)}))

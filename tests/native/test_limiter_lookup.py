@@ -1,7 +1,7 @@
 """The limiter in a container's root: by which ways programs find it or get past it, and that it stops none of them.
 
-Each way is tried on a real loader, with the limiter mounted over the driver's names alone, and with it preloaded alone
-(/etc/ld.so.preload).
+Each way is tried on a real loader, with the limiter mounted over the driver's names alone, with it preloaded alone
+(/etc/ld.so.preload), and with both.
 """
 
 import os
@@ -17,7 +17,7 @@ from native.limiterkit import SOURCES, compile_program
 from native.rootkit import LIBRARIES, NAMES, LaidOutRoot, make_root
 
 from edgegpu_plugin.containers.image.image_check import first_process
-from edgegpu_plugin.containers.image.loaders import why_not_held
+from edgegpu_plugin.containers.image.loaders import verdict_of
 from edgegpu_plugin.containers.image.root_files import ContainerRoot
 from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, PRELOAD_LIST, PRELOADED
 
@@ -29,6 +29,7 @@ SLACK = 2.0
 """This machine is nobody's alone."""
 COMPAT = "/usr/local/cuda-12.4/compat"
 MUSL = shutil.which("musl-gcc")
+LOADER = "/lib64/ld-linux-x86-64.so.2"
 SSH = Path(__file__).with_name("ssh.sh")
 WITHOUT_MUSL = pytest.mark.skipif(MUSL is None, reason="musl-gcc is missing (Debian: musl-tools)")
 
@@ -61,11 +62,27 @@ WAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
         "past",
         "held",
     ),
+    "a driver of the image by ld.so --library-path": (
+        (LOADER, "--library-path", COMPAT, "/programs/lookup", "open"),
+        "past",
+        "held",
+    ),
+    "a driver of the image by DT_RPATH": (("rpath_compat", "link"), "past", "held"),
+    "a driver of the image by LD_PRELOAD": (
+        ("env", f"LD_PRELOAD={COMPAT}/libcuda.so.1", "/programs/lookup", "open"),
+        "past",
+        "past",
+    ),
+    "a driver of the image by an auditor": (
+        ("env", "LD_AUDIT=/programs/audit.so", "/programs/lookup", "open"),
+        "past",
+        "past",
+    ),
     "a driver of the image by path": (("lookup", "open", f"{COMPAT}/libcuda.so.1"), "past", "past"),
     "the driver's folder": (("lookup", "open", f"{DRIVER_FOLDER}/libcuda.so.1"), "past", "past"),
 }
 """What a program does, and what comes of it with the mount, and with the preload: `held` to its limit, `past` it, or
-that it finds no function (`none`)."""
+that it finds no function (`none`). With both it is held by either."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +120,10 @@ def parts(limiter_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Part
     compile_program(programs / "linked", limiter_build, source, *linked)
     rpath = ("-Wl,--disable-new-dtags", f"-Wl,-rpath,{LIBRARIES}")
     compile_program(programs / "rpath", limiter_build, source, *linked, *rpath)
+    rpath = ("-Wl,--disable-new-dtags", f"-Wl,-rpath,{COMPAT}")
+    compile_program(programs / "rpath_compat", limiter_build, source, *linked[:-1], folder / "driver", *rpath)
+    auditor = ("-shared", "-fPIC", f'-DELSEWHERE="{COMPAT}"')
+    compile_program(programs / "audit.so", limiter_build, ["tests/audit.c"], *auditor)
     compile_program(programs / "asan", limiter_build, source, "-fsanitize=address")
     compile_program(programs / "asan_static", limiter_build, source, "-fsanitize=address", "-static-libasan")
     if MUSL:
@@ -110,16 +131,17 @@ def parts(limiter_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Part
     return Parts(programs, limiter, folder / "driver")
 
 
-@pytest.fixture(scope="module", params=["mount", "preload"])
+@pytest.fixture(scope="module", params=["mount", "preload", "both"])
 def held(parts: Parts, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> LaidOutRoot:
-    made = parts.root(tmp_path_factory.mktemp("held") / "root", way=request.param, driver=parts.driver)
+    made = parts.root(tmp_path_factory.mktemp("held") / request.param, way=request.param, driver=parts.driver)
     made.put(f"{COMPAT}/libcuda.so.1", parts.driver)
     return made
 
 
 def words_of(*command: str) -> tuple[str, ...]:
     """Return a command with the path of a program of ours."""
-    return command if command[0] in {"env", "setpriv", "su", "unshare"} else (f"/programs/{command[0]}", *command[1:])
+    is_ours = command[0] not in {"env", "setpriv", "su", "unshare", LOADER}
+    return (f"/programs/{command[0]}", *command[1:]) if is_ours else command
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -128,8 +150,11 @@ def test_each_way_to_the_driver(held: LaidOutRoot, name: str) -> None:
     if name == "ssh" and shutil.which("dropbear") is None:
         pytest.skip("dropbear is missing (Debian: dropbear-bin)")
     done = held.run(*words_of(*command))
-    is_preloaded = (held.files / PRELOAD_LIST[1:]).exists()
-    assert (done.stdout, done.returncode, done.stderr) == (f"{by_preload if is_preloaded else by_mount}\n", 0, "")
+    by_both = "held" if "held" in {by_mount, by_preload} else "past"
+    if name.startswith("RTLD_NEXT of a library"):
+        by_both = by_preload  # the limiter stands before that library then
+    outcome = {"mount": by_mount, "preload": by_preload, "both": by_both}[held.folder.name]
+    assert (done.stdout, done.returncode, done.stderr) == (f"{outcome}\n", 0, "")
 
 
 @WITHOUT_MUSL
@@ -206,11 +231,11 @@ def test_a_program_with_gccs_sanitizer_refuses_any_preload(parts: Parts, tmp_pat
 
 def test_a_preload_costs_each_start_of_a_program_less_than_its_limit(parts: Parts, tmp_path: Path) -> None:
     took_us: dict[str, int] = {}
-    for way in ("mount", "preload", "mount", "preload"):
+    for way in ("mount", "preload", "both") * 2:
         root = parts.root(tmp_path / f"{way}{len(took_us)}", way=way, driver=parts.driver)
         us = int(root.run("/programs/lookup", "spawn", "/bin/true").stdout)
         took_us[way] = min(us, took_us.get(way, us))
-    assert took_us["preload"] - took_us["mount"] < EXEC_US * SLACK, took_us
+    assert max(took_us["preload"], took_us["both"]) - took_us["mount"] < EXEC_US * SLACK, took_us
 
 
 CACHED = f"echo {COMPAT} > /etc/ld.so.conf.d/00-compat.conf; ldconfig 2>/dev/null; "
@@ -253,7 +278,7 @@ def verdict(root: LaidOutRoot, *command: str, env: dict[str, str]) -> str:
     with waiting(root, *command, env=env) as pid:
         seen = ContainerRoot(Path(f"/proc/{pid}/root"))
         try:
-            return why_not_held(seen, first_process(Path(f"/proc/{pid}")), machine="x86_64")
+            return verdict_of(seen, first_process(Path(f"/proc/{pid}")), machine="x86_64").reason
         finally:
             seen.close()
 
@@ -278,6 +303,38 @@ def test_the_plugin_says_of_an_image_what_its_loader_does(
     said = verdict(root, "sh", "-c", f"{before}exec /programs/{program} wait", env=env)
     assert ("a driver of its own" in said) == (outcome == "past"), said
     assert bool(said) == (outcome == "past")
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_list_that_names_the_limiter_holds_each_image_and_the_plugin_sees_that(
+    parts: Parts, tmp_path: Path, name: str
+) -> None:
+    place, env, _ = LAYOUTS[name]
+    root = parts.root(tmp_path / "root", way="both", driver=parts.driver)
+    if place and name != "a link out of the root":
+        root.put(place, parts.driver)
+    before = CACHED if "CACHED" in env else ""
+    done = root.run("sh", "-c", f"{before}exec /programs/lookup open", env=env)
+    assert (done.stdout, done.stderr) == ("held\n", "")
+    said = verdict(root, "sh", "-c", f"{before}exec /programs/lookup wait", env=env)
+    finds_it = MUSL is not None and name == "LD_LIBRARY_PATH"  # this machine's musl, which reads no list
+    assert said == "" or finds_it, said
+
+
+def test_an_empty_list_changes_no_program(parts: Parts, tmp_path: Path) -> None:
+    """Each held container has it mounted: of glibc, static, of musl, with a sanitizer, setuid, 32-bit."""
+    root = parts.root(tmp_path / "root", way="mount", driver=parts.driver)
+    root.put(PRELOAD_LIST, "")
+    assert (root.files / PRELOAD_LIST[1:]).stat().st_size == 0
+    programs = [("/bin/true",), ("/programs/lookup", "open"), ("/programs/static", "open"), ("/programs/asan", "open")]
+    programs.append((*NOBODY, "/programs/setuid", "open"))
+    programs += [("/programs/musl",)] if MUSL else []
+    with_it = [root.run(*words) for words in programs]
+    (root.files / PRELOAD_LIST[1:]).unlink()
+    without = [root.run(*words) for words in programs]
+    assert [(one.returncode, one.stdout, one.stderr) for one in with_it] == [
+        (one.returncode, one.stdout, one.stderr) for one in without
+    ]
 
 
 @WITHOUT_MUSL

@@ -95,8 +95,8 @@ What is printed there is the container's word. Exit status: 1 if one of them is 
 --json: {"v": 1, "node": TEXT, "pods": [{"namespace", "pod", "uid", "container": TEXT, "units", "core": NUMBER,
   "cards": [{"index", "uuid": TEXT, "given_mib", "used_mib", "processes": NUMBER or null}], "phase", "state",
   "reason": TEXT, "isolation": {"state", "reason": TEXT, "cards": [{"card": UUID, "limit_mib", "counted_mib",
-  "limit_units", "held_units", "core_percent", "refusals": NUMBER}], "limiter": TEXT, "private_tables": [UUID]}
-  or null}],
+  "limit_units", "held_units", "core_percent", "refusals": NUMBER}], "limiter": TEXT, "private_tables": [UUID],
+  "notes": [TEXT]} or null}],
   "measured_at": NUMBER or null,
   "others": [{"index", "uuid", "uid", "container": TEXT, "used_mib": NUMBER or null, "processes": NUMBER}]}
   "silent": [{"source", "why": TEXT, "heard_at": NUMBER or null}], the sources that do not answer

@@ -1,6 +1,6 @@
 """Checks of the plugin: its service, its configuration, and the resources that it registered with kubelet."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -270,8 +270,15 @@ def check_limiter(probe: BoxProbe) -> CheckResult:
     free = sum(one["state"] == "off" for one in states)
     why = "" if mode == "none" else ", by its pod's choice"
     chosen = f"; {free} not{why}" if free else ""
+    problems += list(_notes(states))
     ok = f"the limiter holds {many}{by_mps if mode == 'mps' else ''}{chosen}"
     return result_of(problems, ok=ok, details=list(_not_tried(status)))
+
+
+def _notes(states: Iterable[Mapping[str, Any]]) -> Iterator[CheckProblem]:
+    """Yield what containers should get otherwise, each text once."""
+    for text in dict.fromkeys(text for state in states for text in state.get("notes") or ()):
+        yield warning(f"a container is without what it asks for: {text}", "edgegpu pods")
 
 
 def _isolation_problem(problem: str) -> CheckProblem:

@@ -329,6 +329,7 @@ _OF_THE_PLUGIN = (
     "kubelet-version",
     "selftest.json",
     "live-limits.json",
+    "images.json",
     "unknown-cluster",
 )
 _FOLDERS_OF_THE_PLUGIN = ("limiter",)

@@ -29,6 +29,7 @@ from edgegpu_plugin.config.types import (
     Section,
     none_if_auto,
     says,
+    word_of_switch,
 )
 
 DEFAULT_PATH = Path("/etc/edgegpu/plugin.yaml")
@@ -144,6 +145,15 @@ class BypassPolicy(StrEnum):
     KILL = "kill"
 
 
+class PreloadPolicy(StrEnum):
+    """Into which containers the limiter is preloaded beside its mount."""
+
+    AUTO = "auto"
+    """Those of images that were seen with a driver of their own before it."""
+    ON = "on"
+    OFF = "off"
+
+
 class ComputePolicy(StrEnum):
     """How the limiter holds a container to its share of a card's time."""
 
@@ -170,10 +180,15 @@ class IsolationSection(Section):
         BeforeValidator(none_if_auto),
         says("auto, or the MiB that count for each CUDA context, a whole number from 0 to 1048576"),
     ] = None
-    compute: Annotated[ComputePolicy, says("one of strict, elastic, off")] = ComputePolicy.STRICT
+    compute: Annotated[ComputePolicy, BeforeValidator(word_of_switch), says("one of strict, elastic, off")] = (
+        ComputePolicy.STRICT
+    )
     on_bypass: Annotated[
         BypassPolicy, says("one of report, kill; report with isolation.mode mps, where a kill faults other containers")
     ] = BypassPolicy.REPORT
+    preload: Annotated[PreloadPolicy, BeforeValidator(word_of_switch), says("one of auto, on, off")] = (
+        PreloadPolicy.AUTO
+    )
     libraries: Annotated[
         AbsolutePath | None,
         BeforeValidator(none_if_auto),

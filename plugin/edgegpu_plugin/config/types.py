@@ -86,6 +86,11 @@ def none_if_auto(value: object) -> object:
     return None if value == "auto" else value
 
 
+def word_of_switch(value: object) -> object:
+    """Return `on` or `off` where YAML 1.1 reads these words as true and false."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
 AbsolutePath = Annotated[Path, AfterValidator(_absolute), says("an absolute path")]
 
 CardName = Annotated[StrictStr, BeforeValidator(_text), AfterValidator(_card)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import read_at_once, write_if_changed
-from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, FOLDER, LIBRARIES, PRELOADED
+from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, FOLDER, LIBRARIES, PRELOAD_LIST, PRELOADED
 from edgegpu_plugin.containers.usage_file import (
     OWN_FORM,
     USAGE_BYTES,
@@ -26,6 +26,7 @@ from edgegpu_plugin.pb import Mount
 
 _HEAD = "edgegpu-limits 1"
 _NAME_DIGITS = 32
+_PRELOAD_NAME = "ld.so.preload"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +46,25 @@ class ContainerFolders:
         return self.root / hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]
 
     def mounts(self, folder: Path) -> list[Mount]:
-        """Return what kubelet shall mount: the folder, read-only inside, and the usage file over it."""
-        return [Mount(FOLDER, str(folder)), Mount(f"{FOLDER}/usage", str(folder / "usage"), read_only=False)]
+        """Return what kubelet shall mount: the folder, read-only inside, the usage file over it, the preloaded's list.
 
-    def make(self, folder: Path, limits: str) -> None:
+        kubelet keeps the answer for the pod's life, so each container has a list, which is empty for most.
+        """
+        return [
+            Mount(FOLDER, str(folder)),
+            Mount(f"{FOLDER}/usage", str(folder / "usage"), read_only=False),
+            Mount(PRELOAD_LIST, str(folder / _PRELOAD_NAME)),
+        ]
+
+    def make(self, folder: Path, limits: str, *, preload: str = "") -> None:
         """Make a container's folder whole before its start, with a usage file that nobody has used.
 
         Files that are mounted in a running container are never replaced: the kernel would take the mount away.
+
+        Args:
+            folder: the container's.
+            limits: the text of its limits file.
+            preload: its list of preloaded libraries; a container that runs keeps the list of its start.
 
         Raises:
             PluginError: a file cannot be made, or processes of the container's last run still hold card memory.
@@ -72,6 +85,7 @@ class ContainerFolders:
             self.write_limits(folder, limits)
             (folder / "state").unlink(missing_ok=True)  # of the last run
             _write(folder / "form", form_text())
+            _write(folder / _PRELOAD_NAME, preload)
             _write_zeros(usage)
         except OSError as error:
             raise PluginError(f"cannot make {folder}: {error}; check the folder") from error
@@ -139,6 +153,14 @@ class ContainerFolders:
             shutil.rmtree(folder)
         except OSError as error:
             raise EdgegpuError(f"cannot remove {folder}: {error}") from error
+
+
+def preload_list(folder: Path) -> list[str]:
+    """Return the libraries in the list that a container had at its last start; none where it has no list."""
+    try:
+        return (folder / _PRELOAD_NAME).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError):
+        return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,20 @@ from pathlib import Path
 from edgegpu_core.choices.answers import choice_marks
 from edgegpu_core.choices.modes import Capability, PluginIsolation
 from edgegpu_core.choices.pod_choice import AllowedChoices, GivenChoice
-from edgegpu_core.deviceid import DeviceKind, card_of, count_by_card
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection
 from edgegpu_plugin.containers.cgroups import CgroupOwner
-from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, limits_text
+from edgegpu_plugin.containers.container_folder import Charge, ContainerFolders
 from edgegpu_plugin.containers.held.abandoned_folders import AbandonedFolders
 from edgegpu_plugin.containers.held.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
+from edgegpu_plugin.containers.held.container_reasons import ContainerReasons
 from edgegpu_plugin.containers.held.container_state import MIB, ContainerIsolation, TimedContainer
-from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY, why_opened, why_unread
+from edgegpu_plugin.containers.held.limits_texts import LimitsTexts
+from edgegpu_plugin.containers.held.preload_lists import PreloadLists
+from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY, why_unread
 from edgegpu_plugin.containers.held.records import (
     check_live,
     check_marks,
@@ -40,23 +42,24 @@ from edgegpu_plugin.containers.held.state_file import StateFiles
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
 from edgegpu_plugin.containers.held.usage_sizes import UsageSizes
 from edgegpu_plugin.containers.image.image_check import ImageCheck
-from edgegpu_plugin.containers.limiter_files import LimiterFiles, find_limiter, limiter_stamps
+from edgegpu_plugin.containers.image.verdicts import ImageVerdicts
+from edgegpu_plugin.containers.limiter_files import PRELOADED_OVER, LimiterFiles, find_limiter, limiter_stamps
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
 from edgegpu_plugin.containers.memory_use import container_of
 from edgegpu_plugin.containers.mps.shares import MpsShares
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation
-from edgegpu_plugin.records.node_state import NodeState, Snapshot
+from edgegpu_plugin.records.node_state import NodeState, PodNote, Snapshot
 from edgegpu_plugin.records.selftest_results import SelftestResults
 
 _LOG = logging.getLogger(__name__)
 
-_CONTEXT_MIB = 256
-"""What counts for a context on a card where no self-test has seen one: an estimate."""
-
 
 class IsolatedContainers:
     """The containers that the limiter holds; calls come from gRPC's threads and the reconciler's."""
+
+    _has_renewed = False
+    """Whether the live limits were written again since this process began."""
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class IsolatedContainers:
         selftest: SelftestResults | None = None,
         driver: Path = Path("/"),
         proc: Path = Path("/proc"),
+        verdicts: ImageVerdicts | None = None,
     ) -> None:
         """Build what holds containers.
 
@@ -78,30 +82,35 @@ class IsolatedContainers:
             live: the live limits.
             selftest: what the self-test said of each card; None where nobody asks it.
             driver: the root of the driver's files.
+            verdicts: what is kept of images; None keeps it in the run folder.
             proc: where the processes that use cards, and through those of containers their images, are looked at.
         """
         self._selftest = selftest
         self.folders = ContainerFolders(root=run / "containers")
-        self._live = live
-        self._settings = settings
-        self._state = state
+        self._live, self._settings, self._state = live, settings, state
         self._libraries: tuple[object, LimiterFiles] | None = None
         self._mps = MpsShares(state, root=driver, run=run, is_wanted=settings.mode is PluginIsolation.MPS)
         self._bypass = BypassDetector(kills=settings.on_bypass is BypassPolicy.KILL, proc=proc)
         self._uncounted = UncountedMemory()
-        self._unwritten: set[ContainerKey] = set()
-        """Containers whose limits do not say yet what was found."""
+        self._unwritten: set[ContainerKey] = set()  # their limits do not say yet what was found
+        # those of the last look: in the folder of a new one may stand what was true before, or of another one
         self._looked_at: set[ContainerKey] = set()
-        """Those of the last look: in the folder of a new one may stand what was true before, or of another one."""
         self._sizes = UsageSizes()
         self._images = ImageCheck(proc=proc)
+        self._preload = PreloadLists(policy=settings.preload, verdicts=verdicts or ImageVerdicts(run))
+        self._reasons = ContainerReasons(
+            settings=settings,
+            bypass=self._bypass,
+            sizes=self._sizes,
+            images=self._images,
+            preload=self._preload,
+            selftest=selftest,
+        )
+        # held while folders or limits are made, changed or removed; the state's lock is taken inside it alone
         self._changing = threading.Lock()
-        """Held while folders or limits are made, changed or removed; the state's lock is taken inside it alone."""
-        self._sharing = FolderSharing()
-        self._abandoned = AbandonedFolders(self.folders)
+        self._sharing, self._abandoned = FolderSharing(), AbandonedFolders(self.folders)
         self._state_files = StateFiles(self.folders, self._with_room)
-        self._has_renewed = False
-        self._charges: Mapping[ContainerKey, Mapping[str, Charge]] = {}
+        self._limits = LimitsTexts(settings=settings, able=self._mps.able, selftest=selftest, uncounted=self._uncounted)
 
     @property
     def is_on(self) -> bool:
@@ -162,6 +171,8 @@ class IsolatedContainers:
         """
         ids = tuple(ids)
         mounts = self.folders.mounts(self.folders.of(ids)) if has_folder(ids) else []
+        there = {mount.container_path for mount in answer.mounts}  # the nvidia runtime's containers have a list
+        mounts = [mount for mount in mounts if mount.container_path not in there]
         annotations = {**answer.annotations, **choice_marks(given)}
         envs = answer.envs
         if given.isolation == PluginIsolation.MPS:
@@ -187,10 +198,12 @@ class IsolatedContainers:
         check_names(view.ledger.grant(uid, container).cards())
         with self._changing:
             text = self._limits_text(view, uid, container, self._live_units(view, uid, container))
+            preload = self._preload.text(view, uid, containers)
             for entry in held[container]:
                 if has_folder(entry.device_ids):
                     self._abandoned.check_free(self.folders.of(entry.device_ids), uid, snapshot)
-                    self._with_room(partial(self.folders.make, self.folders.of(entry.device_ids), text))
+                    make = partial(self.folders.make, self.folders.of(entry.device_ids), text, preload=preload)
+                    self._with_room(make)
                     self._sharing.starts(view, uid, containers, entry.device_ids)
 
     def opened_for(self, uid: str, container: str) -> frozenset[str]:
@@ -253,10 +266,18 @@ class IsolatedContainers:
 
     def states(self, snapshot: Snapshot, *, by_runtime: bool) -> dict[tuple[str, str], ContainerIsolation]:
         """Return the state of each container with devices, by kubelet's UID of its pod and by name."""
-        held: dict[tuple[str, str], list[CheckpointEntry]] = {}
-        for entry in self._entries(view := snapshot.view):
-            held.setdefault((entry.pod_uid, entry.container), []).append(entry)
-        return {key: self._vouched(key, entries, view, by_runtime=by_runtime) for key, entries in held.items()}
+        view = snapshot.view
+        return {
+            key: self._vouched(key, entries, view, by_runtime=by_runtime)
+            for key, entries in self._by_container(view).items()
+        }
+
+    def notes(self, snapshot: Snapshot, *, by_runtime: bool) -> Iterator[PodNote]:
+        """Yield what the people of each pod with devices should know of it, whatever holds it."""
+        view = snapshot.view
+        for (uid, container), entries in self._by_container(view).items():
+            if (pod := view.pods.get(uid)) is not None:
+                yield from self._reasons.notes(pod, (uid, container), entries, by_runtime=by_runtime)
 
     def tell_inside(self, *, by_runtime: bool) -> None:
         """Leave each container's state in the folder that it has now."""
@@ -272,24 +293,11 @@ class IsolatedContainers:
     ) -> ContainerIsolation:
         """Return a container's state: `degraded` also where its files are right and it is not held all the same."""
         found = self._container(entries, view, by_runtime=by_runtime)
-        reason = self._why_loose(key, entries, found)
+        notes = self._reasons.notes(view.pods.get(key[0]), key, entries, by_runtime=by_runtime)
+        found = replace(found, notes=tuple(note.text for note in notes))
+        reason = self._reasons.why_loose(key, entries, found, self._folders(entries))
+        reason = reason or self._mps.reason(key, entries, found)
         return replace(found, state="degraded", reason=reason) if reason else found
-
-    def _why_loose(self, key: ContainerKey, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
-        """Return why a container that has the limiter's files is not held to all of its limits; empty where it is."""
-        preload = PRELOAD_ONLY if any(is_preloaded(entry) for entry in entries) else ""
-        found = (self._bypass.reason(key), self._sizes.reason(key), self._images.reason(key))
-        reasons = (*found, preload, why_opened(opened_by(entries)), self._untested(entries, now))
-        return "; ".join(why for why in reasons if why) or self._mps.reason(key, entries, now)
-
-    def _untested(self, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
-        """Return why the self-test does not vouch for a container's limits; empty where it does, or need not."""
-        if self._selftest is None or now.state == "off":
-            return ""
-        cards = sorted({card_of(one) for entry in entries for one in entry.device_ids})
-        if now.state == "enforced" or self._selftest.stops_programs(cards):
-            return self._selftest.why_degraded(cards)
-        return ""
 
     def look_at_images(self, snapshot: Snapshot) -> bool:
         """Look at the images of containers that have started with the limiter mounted; return whether a state changed.
@@ -303,7 +311,10 @@ class IsolatedContainers:
         }
         pods = snapshot.view.pods.items()
         started = {id_: (uid, name) for uid, pod in pods for name, id_ in pod.running if (uid, name) in held}
-        return self._images.check(started)
+        changed = self._images.check(started)
+        for uid, name in started.values():
+            self._preload.keep(snapshot.view.pods[uid], name, self._images.findings((uid, name)))
+        return changed
 
     def look(self, processes: Mapping[str, Iterable[CardProcess]]) -> bool:
         """Compare the processes on each card with what held containers count; return whether a state changed."""
@@ -314,6 +325,9 @@ class IsolatedContainers:
 
         clients = [key for key, one in held.items() if one.is_spared]
         changed = self._mps.clients.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
+        for key in held:
+            if used := self._bypass.own_driver(key):
+                self._preload.keep(snapshot.view.pods.get(key[0]), key[1], self._images.findings(key), used=used)
         self._count_unseen(held)
         return changed | self._sizes.look(held)
 
@@ -337,7 +351,7 @@ class IsolatedContainers:
         for key, container in self._held(snapshot).items():
             if any(is_mps_client(entry) for entry in self._entries_of(view, *key)):
                 continue
-            core = {card: percent for card, percent in self._core(view, *key).items() if percent < CORE_PER_CARD}
+            core = {card: percent for card, percent in self._limits.core(view, key).items() if percent < CORE_PER_CARD}
             if core:
                 found.append(TimedContainer(key, tuple(container.usage), core, elastic))
         return found
@@ -349,10 +363,9 @@ class IsolatedContainers:
             PluginError: a file cannot be written; what stands in it ends by itself.
         """
         with self._changing:
-            changed = {
-                key for key in charges.keys() | self._charges.keys() if charges.get(key) != self._charges.get(key)
-            }
-            self._charges = charges
+            before = self._limits.charges
+            changed = {key for key in charges.keys() | before.keys() if charges.get(key) != before.get(key)}
+            self._limits.charges = charges
             self._renew_all(changed)
 
     def _renew_all(self, keys: Iterable[ContainerKey]) -> None:
@@ -373,21 +386,25 @@ class IsolatedContainers:
         Of containers with one folder there is the one that has it now.
         """
         view = snapshot.view
-        found: dict[ContainerKey, list[CheckpointEntry]] = {}
-        for entry in self._entries(view):
-            if is_limited(entry):
-                found.setdefault((entry.pod_uid, entry.container), []).append(entry)
-        unit_bytes = view.model.unit_mib * MIB
+        found = self._by_container(view, wanted=is_limited)
+        unit_bytes, limiter = view.model.unit_mib * MIB, self._limiter_library()
         return {
             key: CountedContainer(
                 [folder / "usage" for folder in self._folders(owned)],
                 {card: units * unit_bytes for card, units in units_by_card(view, *key).items()},
+                limiter=limiter,
                 is_spared=any(is_mps_client(entry) for entry in entries),
                 draws=Capability.GRAPHICS in opened_by(entries),
             )
             for key, entries in found.items()
             if (owned := self._sharing.owned(view, entries)) or not any(has_folder(one.device_ids) for one in entries)
         }
+
+    def _limiter_library(self) -> Path | None:
+        try:
+            return self.libraries().libraries[Path(PRELOADED_OVER).name]
+        except PluginError:
+            return None
 
     def document(self, *, by_runtime: bool, selftest_problem: str = "") -> dict[str, str]:
         """Return this node's entries of the status document: the mode, and why it does not hold."""
@@ -436,36 +453,7 @@ class IsolatedContainers:
         self._sizes.with_room(write, lambda: self._held(self._state.snapshot()))
 
     def _limits_text(self, view: NodeView, uid: str, container: str, live: Mapping[str, int]) -> str:
-        """Return the text of a container's limits file: what it holds by card, or less where `live` says so."""
-        unit_bytes, core = view.model.unit_mib * MIB, self._core(view, uid, container)
-        is_client = any(is_mps_client(entry) for entry in self._entries_of(view, uid, container))
-        shares = self._mps.able() if is_client else set()
-        policy, charges = self._settings.compute.value, self._charges.get((uid, container), {})
-        uncounted = self._uncounted.bytes.get((uid, container), {})
-        limits = {
-            card: CardLimits(
-                min(held, live.get(card, held)) * unit_bytes,
-                core.get(card, 0),
-                context_bytes=self._context_mib(card) * MIB,
-                policy=PluginIsolation.MPS.value if card in shares else policy,
-                charge=charges.get(card),
-                uncounted_bytes=uncounted.get(card, 0),
-            )
-            for card, held in units_by_card(view, uid, container).items()
-        }
-        return limits_text(limits)
-
-    def _context_mib(self, card: str) -> int:
-        """Return the MiB that count for a CUDA context: as configured, as the self-test saw it, or the estimate."""
-        learned = None if self._selftest is None else self._selftest.context_mib(card)
-        estimate = _CONTEXT_MIB if learned is None else learned
-        return estimate if self._settings.context_mib is None else self._settings.context_mib
-
-    def _core(self, view: NodeView, uid: str, container: str) -> dict[str, int]:
-        """Return the percent of each card's time that a container is held to; none for what was given without."""
-        if self._settings.compute is ComputePolicy.OFF:
-            return {}
-        return count_by_card(view.ledger.grant(uid, container).ids.get(DeviceKind.CORE, ()))
+        return self._limits.text(view, (uid, container), self._entries_of(view, uid, container), live)
 
     def _folders(self, entries: list[CheckpointEntry]) -> list[Path]:
         return [self.folders.of(entry.device_ids) for entry in entries if has_folder(entry.device_ids)]
@@ -483,6 +471,15 @@ class IsolatedContainers:
             return ContainerIsolation("degraded", why_unread(folders, is_of_another_version=other, has_started=started))
         units = units_by_card(view, entries[0].pod_uid, entries[0].container)
         return enforced(states, units, view.model.unit_mib * MIB)
+
+    def _by_container(
+        self, view: NodeView, *, wanted: Callable[[CheckpointEntry], bool] = lambda _: True
+    ) -> dict[ContainerKey, list[CheckpointEntry]]:
+        """Return the wanted entries of each container."""
+        found: dict[ContainerKey, list[CheckpointEntry]] = {}
+        for entry in filter(wanted, self._entries(view)):
+            found.setdefault((entry.pod_uid, entry.container), []).append(entry)
+        return found
 
     def _entries_of(self, view: NodeView, uid: str, container: str) -> list[CheckpointEntry]:
         return [entry for entry in self._entries(view) if (entry.pod_uid, entry.container) == (uid, container)]

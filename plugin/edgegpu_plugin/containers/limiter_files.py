@@ -25,6 +25,9 @@ PRELOADED = f"{FOLDER}/preload/libcuda.so.1"
 """Where the limiter's library is in a container into which it is preloaded. The one for NVML is not: a second library
 in every program costs more than a start may be slowed down."""
 
+PRELOADED_OVER = "/usr/lib64/libcuda.so.1"
+"""What a container's list of preloaded libraries names where the limiter lies over the driver's names."""
+
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 """The SONAMEs that the limiter stands in for, and the names under which it opens the driver's own libraries."""
 

@@ -302,6 +302,12 @@ def _read(path: Path) -> bytes:
         return b""
 
 
+def mapped_files(maps: bytes) -> list[str]:
+    """Return the absolute paths of the files that a process has mapped, as its own root has them, each once."""
+    paths = re.findall(rb"(?m)^\S+ \S+ \S+ \S+ [1-9]\d*\s+(/.*)$", maps)
+    return [path.decode("utf-8", "surrogateescape") for path in dict.fromkeys(paths)]
+
+
 def is_mapped(path: Path, maps: bytes, *, any_device: bool = True) -> bool:
     """Return whether what a process has mapped has a file among it, by its inode.
 

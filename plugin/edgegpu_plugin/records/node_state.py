@@ -68,6 +68,17 @@ class Snapshot:
         return tuple(self.cards[card] for card in sorted(held & self.gone))
 
 
+@dataclass(frozen=True, slots=True)
+class PodNote:
+    """What the people of a pod should know of it, whatever it does."""
+
+    pod: PodView
+    container: str
+    reason: str
+    """What an event on the pod is called by."""
+    text: str
+
+
 class NodeState:
     """Cards, pods and kubelet's records of one node.
 

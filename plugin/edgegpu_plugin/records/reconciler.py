@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from edgegpu_core.admission import admission_verdict, would_fit
 from edgegpu_core.nodeview import NodeView, is_complete
 from edgegpu_core.podview import CARDS_ANNOTATION, PodView, write_cards
 from edgegpu_plugin.records.collector import Collector
-from edgegpu_plugin.records.node_state import NodeState, Snapshot
+from edgegpu_plugin.records.node_state import NodeState, PodNote, Snapshot
 from edgegpu_plugin.records.publisher import Publisher
 
 _LOG = logging.getLogger(__name__)
@@ -85,6 +85,8 @@ class Reconciler:
     missing_s: float
     """How long a pod waits for a card that is gone or not offered."""
     find_cardless: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: ()
+    find_notes: Callable[[Snapshot], Iterable[PodNote]] = lambda _: ()
+    """Finds what pods should get otherwise, as what they ask of the driver and do not get."""
     changed: Callable[[], None] = lambda: None
     """Called after a step that a change of the state has led to."""
     look_at_images: Callable[[Snapshot], None] = lambda _: None
@@ -143,6 +145,8 @@ class Reconciler:
             self._handle_cardless(self.state.snapshot())
             self._handle_unrecorded(self.state.snapshot())
             self._warn_of_faults(self.state.snapshot())
+            for note in self.find_notes(self.state.snapshot()):
+                self.pods.warn(note.pod, note.reason, f"container {note.container}: {note.text}")
             self._delete_dead_pods(snapshot)
             self.clean_containers()
         except (KubeError, OSError) as error:

@@ -363,10 +363,17 @@ def test_selftest_and_status_say_where_the_limiter_goes_by_names(short_tmp: Path
 def test_pods_and_status_say_what_holds_each_to_its_memory(short_tmp: Path) -> None:
     units = {"limit_units": 4, "held_units": 4}
     cards = [{"card": CARD_0, "limit_mib": 1_024, "counted_mib": 320, **units, "core_percent": 30, "refusals": 0}]
-    held = {"state": "enforced", "reason": "", "cards": cards, "limiter": "0.1.0", "private_tables": [TABLE]}
+    held = {
+        "state": "enforced",
+        "reason": "",
+        "cards": cards,
+        "limiter": "0.1.0",
+        "private_tables": [TABLE],
+        "notes": [],
+    }
     live = held | {"cards": [cards[0] | {"limit_mib": 512, "limit_units": 2, "refusals": 7}]}
     loose = {"state": "degraded", "reason": "its pod was admitted before", "cards": [], "limiter": ""}
-    loose |= {"private_tables": []}
+    loose |= {"private_tables": [], "notes": ["its NVIDIA_DRIVER_CAPABILITIES asks for video"]}
     rows = [
         pod("held", 4, CARD_0, isolation=held),
         pod("loose", 4, CARD_0, isolation=loose),
@@ -385,7 +392,8 @@ def test_pods_and_status_say_what_holds_each_to_its_memory(short_tmp: Path) -> N
         "-",
         "enforced (320 MiB of 512 MiB, core 30; 2 of 4 units (live); 7 refused)",
     ]
-    assert "not surely held to its memory: its pod was admitted before" in lines[1]
+    words = "its pod was admitted before; its NVIDIA_DRIVER_CAPABILITIES asks for video"
+    assert f"not surely held to its memory: {words}" in lines[1]
     assert [row["isolation"] for row in said["pods"]] == [held, loose, None, live]
     assert "isolation  limiter: no library" in whole.out
     assert whole.code == 1

@@ -278,6 +278,9 @@ def test_what_holds_containers_to_their_memory(box: Box) -> None:
     assert box.see("limiter").text == "the limiter holds 1 container to its memory"
     box.status["pods"] = [held, loose]
     box.expect("limiter", CheckLevel.WARNING, "its pod was admitted before", "edgegpu pods")
+    held["isolation"] = {"state": "enforced", "reason": "", "notes": ["its variable asks for video"]}
+    box.status["pods"] = [held]
+    box.expect("limiter", CheckLevel.WARNING, "without what it asks for: its variable asks for video", "edgegpu pods")
     box.status["isolation_problem"] = "the nvidia runtime brings the driver's files"
     box.expect("limiter", CheckLevel.BROKEN, "the nvidia runtime brings the driver's files", "journalctl")
     box.status |= tried("inconclusive")

@@ -231,7 +231,14 @@ def test_a_pod_keeps_the_limiter_when_the_setting_goes(bed: EmbeddedBed) -> None
     bed.apply(pod("free", share(4)))
     runs(bed, "free")
     enforced(bed, "held")
-    assert isolation(bed, "free") == {"state": "off", "reason": "", "limiter": "", "private_tables": [], "cards": []}
+    assert isolation(bed, "free") == {
+        "state": "off",
+        "reason": "",
+        "limiter": "",
+        "private_tables": [],
+        "notes": [],
+        "cards": [],
+    }
     assert len(folders(bed)) == 1
 
 
@@ -301,6 +308,7 @@ def test_a_pod_chooses_what_its_node_allows(bed: EmbeddedBed) -> None:
         "reason": "its pod's annotation edgegpu.io/isolation chooses none",
         "limiter": "",
         "private_tables": [],
+        "notes": [],
         "cards": [],
     }
     assert not (root_of(bed, "free") / "run/edgegpu/container").exists()

@@ -75,6 +75,36 @@ def test_a_process_that_does_not_count_is_told_at_the_second_look_until_it_is_go
     assert machine.reason == ""
 
 
+def test_the_driver_of_its_image_that_a_process_past_the_limiter_uses_is_named(
+    machine: Machine, tmp_path: Path
+) -> None:
+    limiter = tmp_path / "libcuda.so.1"
+    limiter.touch()
+    machine.held[KEY] = replace(machine.held[KEY], limiter=limiter)
+
+    def seen(*mapped: str) -> str:
+        machine.process(7, counts=False)
+        maps = machine.proc / "7/maps"
+        lines = (f"7f71-7f72 r-xp 00000000 fe:01 {99 + number} {path}" for number, path in enumerate(mapped))
+        maps.write_text("\n".join([*lines, "7ffc-7ffd rw-p 00000000 00:00 0 [stack]", ""]))
+        machine.look()
+        machine.look(CardProcess(7, MIB))
+        assert machine.detector.own_driver(KEY) == "", "one look may have seen it begin"
+        machine.look(CardProcess(7, MIB))
+        return machine.detector.own_driver(KEY)
+
+    assert seen("/bin/app", "/opt/cuda compat/libcuda.so.550.54") == "/opt/cuda compat/libcuda.so.550.54"
+    machine.look()
+    assert machine.detector.own_driver(KEY) == "", "the process has ended"
+    assert seen("/run/edgegpu/container/driver/libcuda.so.1") == "", "the node's, by its path"
+    assert seen("/bin/app", "/lib/libcudart.so.12") == ""
+    (machine.proc / "7").mkdir(exist_ok=True)
+    own = f"/opt/libcuda.so.1\n7f81-7f82 r-xp 00000000 fe:01 {limiter.stat().st_ino} /usr/lib64/libcuda.so.1"
+    assert seen(own) == "", "it has the limiter too: it went to a driver by a path"
+    machine.held[KEY] = replace(machine.held[KEY], limiter=None)
+    assert seen("/opt/libcuda.so.1") == ""
+
+
 def test_who_draws_alone_where_graphics_is_open_is_no_bypass_and_counts(machine: Machine) -> None:
     machine.process(7, counts=False)
     draws = CardProcess(7, 30 * MIB, computes=False)

@@ -47,6 +47,14 @@ def test_the_root_of_kubelet_moves_pod_resources_and_not_the_device_plugins(file
     assert kubelet.checkpoint == Path("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
 
 
+@pytest.mark.parametrize("word", ["on", "off", "auto"])
+def test_what_yaml_takes_for_true_and_false_is_a_word_where_words_are_asked_for(file: Path, word: str) -> None:
+    file.write_text(f"version: 1\nisolation: {{preload: {word}, compute: off}}\n")
+    isolation = load(file).isolation
+    assert (isolation.preload.value, isolation.compute.value) == (word, "off")
+    assert "compute: 'on' should be" in problems(file, "version: 1\nisolation: {compute: on}\n")[0]
+
+
 def test_every_key_can_be_set(file: Path) -> None:
     file.write_text("""
 version: 1

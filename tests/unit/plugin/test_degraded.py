@@ -7,7 +7,7 @@ from unit.plugin.test_isolation import CARD, CORE, MEMORY, MIB, Box, folders, us
 from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.choices.pod_choice import GivenChoice
 from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY
-from edgegpu_plugin.containers.limiter_files import PRELOAD_LIST
+from edgegpu_plugin.containers.limiter_files import PRELOADED
 from edgegpu_plugin.pb import Mount
 
 
@@ -38,7 +38,7 @@ def test_who_makes_its_usage_file_larger_is_told(tmp_path: Path) -> None:
 
 def test_a_container_into_which_the_limiter_is_preloaded_is_limited_and_degraded(tmp_path: Path) -> None:
     box = Box(tmp_path)
-    box.book("u", MEMORY, CORE, mounts=[Mount(PRELOAD_LIST, "/list")])
+    box.book("u", MEMORY, CORE, mounts=[Mount(PRELOADED, "/list")])
     box.limiter.prepare("u", "main")
     (told,) = box.limiter.states(box.state.snapshot(), by_runtime=True).values()
     assert (told.state, told.reason, dict(told.limits)) == ("degraded", PRELOAD_ONLY, {CARD: 1024 * MIB})

@@ -11,7 +11,7 @@ import pytest
 from unit.plugin.test_isolation import library
 
 from edgegpu_plugin.containers.image.image_check import ImageCheck
-from edgegpu_plugin.containers.image.loaders import FirstProcess, interpreter_of, shown, why_not_held
+from edgegpu_plugin.containers.image.loaders import FirstProcess, interpreter_of, shown, verdict_of
 from edgegpu_plugin.containers.image.root_files import ContainerRoot
 
 NAME = "libcuda.so.1"
@@ -19,13 +19,20 @@ LIMITER, OTHER, FOREIGN = library(NAME), library(NAME, folder="/elsewhere"), lib
 GLIBC, MUSL = "/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"
 NIX = "/nix/store/abc-glibc-2.38/lib/ld-linux-x86-64.so.2"
 OPT = "/opt/driver"
+LIST = "/etc/ld.so.preload"
 ID = "ab" * 32
 KEY = ("u", "main")
 
 
 def loader(*folders: str, cache: str = "/etc/ld.so.cache") -> bytes:
     """Return what stands in a glibc loader of its folders and its cache."""
-    return b"\x7fELF\0" + cache.encode() + b"\0a text/\0\0" + b"".join(one.encode() + b"/\0" for one in folders) + b"\0"
+    return (
+        b"\x7fELF\0/etc/ld.so.preload\0"
+        + cache.encode()
+        + b"\0a text/\0\0"
+        + b"".join(one.encode() + b"/\0" for one in folders)
+        + b"\0"
+    )
 
 
 DEBIAN = loader("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib")
@@ -67,7 +74,7 @@ def opened(root: Path) -> Iterator[ContainerRoot]:
 def said(root: Path, *, interpreter: str = "", library_path: str = "") -> str:
     with opened(root) as seen:
         first = FirstProcess(interpreter=interpreter, library_path=library_path)
-        return why_not_held(seen, first, machine="x86_64")
+        return verdict_of(seen, first, machine="x86_64").reason
 
 
 HELD: dict[str, tuple[dict[str, bytes | str], str, str]] = {
@@ -103,6 +110,11 @@ HELD: dict[str, tuple[dict[str, bytes | str], str, str]] = {
         "",
     ),
     "musl beside glibc": ({GLIBC: DEBIAN, MUSL: b"\x7fELF"}, MUSL, ""),
+    "the limiter first in the list": (
+        {GLIBC: DEBIAN, LIST: b"# ours\n/usr/lib64/libcuda.so.1:/usr/lib/libown.so", f"{OPT}/{NAME}": OTHER},
+        GLIBC,
+        OPT,
+    ),
 }
 OWN_DRIVER: dict[str, tuple[dict[str, bytes | str], str, str]] = {
     "by LD_LIBRARY_PATH": ({GLIBC: DEBIAN, f"{OPT}/{NAME}": OTHER}, GLIBC, f"/none:{OPT}"),
@@ -128,6 +140,22 @@ OWN_DRIVER: dict[str, tuple[dict[str, bytes | str], str, str]] = {
         NIX,
         "/nix/store/d:/usr/lib64",
     ),
+    "before the limiter in the list": (
+        {GLIBC: DEBIAN, LIST: f"{OPT}/{NAME}\n/usr/lib64/{NAME}".encode(), f"{OPT}/{NAME}": OTHER},
+        GLIBC,
+        OPT,
+    ),
+    "where the loader reads no list": (
+        {
+            GLIBC: DEBIAN.replace(b"/ld.so.preload", b"/nix.preload"),
+            LIST: f"/usr/lib64/{NAME}".encode(),
+            f"{OPT}/{NAME}": OTHER,
+        },
+        GLIBC,
+        OPT,
+    ),
+    "an empty list": ({GLIBC: DEBIAN, LIST: b"", f"{OPT}/{NAME}": OTHER}, GLIBC, OPT),
+    "a list of what is missing": ({GLIBC: DEBIAN, LIST: b"/gone.so", f"{OPT}/{NAME}": OTHER}, GLIBC, OPT),
     "for musl": ({MUSL: b"\x7fELF", f"/usr/local/lib/{NAME}": OTHER}, MUSL, ""),
 }
 NOTHING: dict[str, tuple[dict[str, bytes | str], str, str, str]] = {
@@ -236,7 +264,7 @@ class Machine:
         lay_out(self.process / "root", files)
 
     def looks(self, id_: str = ID) -> tuple[bool, str]:
-        return self.check.check({id_: KEY}), self.check.reason(KEY)
+        return self.check.check({id_: KEY}), self.check.findings(KEY).reason
 
 
 def test_each_start_is_looked_at_once(tmp_path: Path) -> None:
@@ -251,11 +279,45 @@ def test_each_start_is_looked_at_once(tmp_path: Path) -> None:
     assert machine.check.check({}) is False
 
 
+def test_what_its_own_list_of_preloaded_libraries_names_is_read_below_the_mount(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {GLIBC: DEBIAN, LIST: b""})
+    for name, content in (("upper one", b""), ("lower", b"/lib/libown.so /lib/libtwo.so\n"), ("lowest", b"/old.so")):
+        (tmp_path / name / "etc").mkdir(parents=True)
+        if content:
+            (tmp_path / name / LIST[1:]).write_bytes(content)
+    (tmp_path / "trap").mkdir()
+    (tmp_path / "trap/etc").symlink_to(tmp_path / "lowest/etc")  # out of its layer
+    layers = ":".join(str(tmp_path / name).replace(" ", "\\040") for name in ("trap", "upper one", "lower", "lowest"))
+    overlay = f"21 20 0:9 / / rw,relatime - overlay overlay rw,lowerdir={layers},upperdir=/u,workdir=/w"
+    mountinfo = machine.process / "mountinfo"
+    mountinfo.write_text(f"22 21 0:5 / /proc rw - proc proc rw\n{overlay}\n")
+    machine.looks()
+    found = machine.check.findings(KEY)
+    assert (found.own_list, found.is_hidden) == (("/lib/libown.so", "/lib/libtwo.so"), True)
+    (machine.process / "root" / LIST[1:]).write_bytes(b"/lib/libtwo.so\n/usr/lib64/libcuda.so.1\n/lib/libown.so\n")
+    machine.check.check({})
+    machine.looks()
+    found = machine.check.findings(KEY)
+    assert (found.own_list, found.is_hidden) == (("/lib/libown.so", "/lib/libtwo.so"), False)
+    for other in ("21 20 8:1 / / rw - ext4 /dev/sda1 rw\n", overlay.replace("lowerdir", "lowerdir+"), "x", ""):
+        mountinfo.write_text(other)
+        machine.check.check({})
+        machine.looks()
+        assert bool(machine.check.findings(KEY).own_list) == ("lowerdir+" in other)
+
+
+def test_what_the_image_or_its_pod_asks_of_the_driver_is_read(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {GLIBC: DEBIAN})
+    (machine.process / "environ").write_bytes(b"A=1\0NVIDIA_DRIVER_CAPABILITIES=compute,video\0")
+    assert machine.looks() == (True, "")
+    assert machine.check.findings(KEY).driver_capabilities == "compute,video"
+
+
 def test_a_container_that_is_gone_has_no_reason(tmp_path: Path) -> None:
     machine = Machine(tmp_path, {})
     assert "static programs alone" in machine.looks()[1]
     assert machine.check.check({}) is True
-    assert machine.check.reason(KEY) == ""
+    assert machine.check.findings(KEY).reason == ""
 
 
 def test_a_container_without_a_process_is_looked_for_a_few_times(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from edgegpu_plugin.config.schema import ComputePolicy, IsolationSection
 from edgegpu_plugin.containers.container_folder import Charge
 from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY
 from edgegpu_plugin.containers.isolation import IsolatedContainers
-from edgegpu_plugin.containers.limiter_files import LIBRARIES, PRELOAD_LIST, find_limiter
+from edgegpu_plugin.containers.limiter_files import LIBRARIES, PRELOADED, find_limiter
 from edgegpu_plugin.containers.live_limits import LiveLimits
 from edgegpu_plugin.containers.usage_file import USAGE_BYTES, read_usage, users_of
 from edgegpu_plugin.errors import PluginError
@@ -74,10 +74,11 @@ class Box:
         mounts: Sequence[Mount] = (),
         given: GivenChoice | None = None,
         name: str = "main",
+        annotations: Mapping[str, str] | None = None,
     ) -> None:
         """Give a container devices as kubelet does: it keeps the answer with them."""
+        bare = Allocation(mounts=list(mounts), annotations=dict(annotations or {}))
         for ids in resources:
-            bare = Allocation(mounts=list(mounts))
             choice = given or self.limiter.allowed().given_to(())
             answer = self.limiter.add_to(bare, ids, choice) if limited else bare
             text = base64.b64encode(allocation_message(answer).SerializeToString()).decode()
@@ -149,19 +150,18 @@ def test_a_container_gets_its_folder_before_each_start(box: Box) -> None:
         "core_percent=10 policy=strict\n"
     )
     assert (folder / "usage").read_bytes() == bytes(USAGE_BYTES)
-    assert stat.S_IMODE((folder / "usage").stat().st_mode) == 0o666
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (folder / "usage", folder.parent)] == [0o666, 0o700]
     assert [(folder / "driver" / name).exists() for name in LIBRARIES] == [True, True]
-    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
-    answer = box.limiter.add_to(Allocation(), MEMORY, HELD)
-    assert [(one.container_path, one.host_path, one.read_only) for one in answer.mounts] == [
+    mounts = box.limiter.add_to(Allocation(), MEMORY, HELD).mounts
+    assert [(one.container_path, one.host_path, one.read_only) for one in mounts] == [
         ("/run/edgegpu/container", str(folder), True),
         ("/run/edgegpu/container/usage", str(folder / "usage"), False),
+        ("/etc/ld.so.preload", str(folder / "ld.so.preload"), True),
     ]
     (folder / "usage").write_bytes(used((1, 5 * MIB)))  # of a namespace in which nothing lives
     (folder / "limits").unlink()
     box.limiter.prepare("u", "main")
-    assert (folder / "usage").read_bytes() == bytes(USAGE_BYTES)
-    assert (folder / "limits").exists()
+    assert ((folder / "usage").read_bytes(), (folder / "limits").exists()) == (bytes(USAGE_BYTES), True)
 
 
 def test_all_is_made_again_after_a_reboot_also_when_the_setting_has_changed(box: Box) -> None:
@@ -200,7 +200,7 @@ def test_a_container_whose_image_does_not_load_the_limiter_is_degraded_and_still
     assert "its image has musl" in getattr(told, "reason", "")
     assert not box.limiter.look_at_images(box.state.snapshot())
     box.release("u")
-    box.book("u", MEMORY, CORE, mounts=[Mount(PRELOAD_LIST, "/list")])
+    box.book("u", MEMORY, CORE, mounts=[Mount(PRELOADED, "/library")])
     assert box.limiter.look_at_images(box.state.snapshot())
     assert getattr(box.state_of(), "reason", "") == PRELOAD_ONLY  # of such a container no image is looked at
 
@@ -442,7 +442,7 @@ def test_with_mps_a_container_gets_the_pipe_folder_and_its_limits_say_so(box: Bo
     assert (folders(box)[0] / "mps").is_dir(), "a place for the mount in a folder that is read-only there"
     answer = box.limiter.add_to(Allocation(), MEMORY, MPS)
     assert answer.envs == {"CUDA_MPS_PIPE_DIRECTORY": "/run/edgegpu/container/mps"}
-    assert [(one.container_path, one.host_path, one.read_only) for one in answer.mounts[2:]] == [
+    assert [(one.container_path, one.host_path, one.read_only) for one in answer.mounts[3:]] == [
         ("/run/edgegpu/container/mps", str(box.run / "mps/pipe"), False),
         ("/dev/shm", str(box.run / "mps/shm"), False),  # noqa: S108  (the container's)
     ]
@@ -453,7 +453,7 @@ def test_a_card_that_mps_cannot_share_has_no_pipe_folder_shares_of_time_and_is_t
     box.state.set_cards(tuple(replace(card, capability=(6, 1)) for card in box.state.cards()))
     box.limiter = box.isolation(PluginIsolation.MPS)
     answer = box.limiter.add_to(Allocation(), MEMORY, MPS)
-    assert (answer.envs, len(answer.mounts)) == ({}, 2), "before Volta clients see each other's memory"
+    assert (answer.envs, len(answer.mounts)) == ({}, 3), "before Volta clients see each other's memory"
     box.book("u", MEMORY, CORE)
     box.limiter.prepare("u", "main")
     assert "core_percent=10 policy=strict\n" in _limits(box)

@@ -112,7 +112,8 @@ class IsolationRow:
     """What holds a container to its memory: `state` is enforced, degraded or off; `reason` says why it is degraded.
 
     `limiter` is the version of the limiter that it started with; empty until a program of it has used a card.
-    `private_tables` are the UUIDs of the driver's private tables that its programs have asked for.
+    `private_tables` are the UUIDs of the driver's private tables that its programs have asked for. `notes` are what its
+    people should know, whatever holds it.
     """
 
     state: str
@@ -120,6 +121,7 @@ class IsolationRow:
     cards: tuple[CardLimit, ...] = ()
     limiter: str = ""
     private_tables: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,6 +431,7 @@ def _isolation(part: _Part) -> IsolationRow:
         part.rows("cards", CardLimit),
         part.text("limiter", ""),
         tuple(str(one) for one in part.get("private_tables", list, [])),
+        tuple(str(one) for one in part.get("notes", list, [])),
     )
 
 

@@ -30,6 +30,7 @@ def _amounts(one: CardLimit) -> str:
 
 
 def full_reason(row: PodRow) -> str:
-    """Return why a container is in its state, and why it is held to nothing, or its compute by time alone."""
-    loose = reasons.loose_words(row.isolation.reason if row.isolation is not None else "")
-    return "; ".join(text for text in (row.reason, loose) if text)
+    """Return why a container is in its state, why nothing or less holds it, and what else it should get."""
+    found = row.isolation
+    loose = reasons.loose_words(found.reason if found is not None else "")
+    return "; ".join(text for text in (row.reason, loose, *(found.notes if found is not None else ())) if text)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.containers.cgroups import CgroupOwner, has_ended, owner_of_process, stat_words
-from edgegpu_plugin.containers.usage_file import is_mapped, process_maps
+from edgegpu_plugin.containers.limiter_files import FOLDER
+from edgegpu_plugin.containers.usage_file import is_mapped, mapped_files, process_maps
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ class CountedContainer:
     limits: Mapping[str, int]
     is_spared: bool = False
     draws: bool = False
+    limiter: Path | None = None
+    """The limiter's library; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +101,18 @@ class BypassDetector:
     _ownerless: dict[int, int] = field(default_factory=dict, init=False)
     """At how many looks each process was listed that has ended and of which nobody knows whose it was."""
     _suspects: frozenset[_Finding] = field(default=frozenset(), init=False)
+    _own_drivers: Mapping[ContainerKey, str] = field(default_factory=dict, init=False)
+    """Drivers of their images' own that processes past the limiter had mapped at the last look."""
     _told: Mapping[ContainerKey, Mapping[_Finding, str]] = field(default_factory=dict, init=False)
     _reasons: Mapping[ContainerKey, str] = field(default_factory=dict, init=False)
 
     def reason(self, key: ContainerKey) -> str:
         """Return why a container is not held although the limiter is in it; empty when nothing was found."""
         return self._reasons.get(key, "")
+
+    def own_driver(self, key: ContainerKey) -> str:
+        """Return the path of a driver of its image's own by which a container goes past the limiter; empty without."""
+        return self._own_drivers.get(key, "") if key in self._reasons else ""
 
     def is_unsaid(self, key: ContainerKey, card: str) -> bool:
         """Return whether the driver did not say at the last look what a container has of a card: a call has failed."""
@@ -126,6 +135,7 @@ class BypassDetector:
         used: dict[tuple[ContainerKey, str], int | None] = {}
         containers = {} if processes.keys() >= set(self._listed) else dict(self._containers)
         past: set[_Passing] = set()
+        own_drivers = {key: path for key, path in self._own_drivers.items() if key in held and key in self._reasons}
         for card, some in processes.items():
             for one in some:
                 key = self._container(one.pid, key_of)
@@ -139,10 +149,12 @@ class BypassDetector:
                 if (seen := self._past(one.pid, card, held[key])) is not None:
                     found.setdefault(key, {})[seen] = f"process {one.pid} uses card {card} past the limiter"
                     past.add(_Passing(key, card))
+                    if own := _own_driver(process_maps(self.proc / str(one.pid)), held[key].limiter):
+                        own_drivers[key] = own
         listed = {one.pid for some in processes.values() for one in some}
         if processes.keys() >= set(self._listed):
             self._ownerless = {pid: looks for pid, looks in self._ownerless.items() if pid in listed}
-        self._listed, self._containers = frozenset(processes), containers
+        self._listed, self._containers, self._own_drivers = frozenset(processes), containers, own_drivers
         self._add_passing(found, past, processes, held)
         self._unsaid = frozenset(place for place, bytes_ in used.items() if bytes_ is None)
         self.uses = {place: bytes_ for place, bytes_ in used.items() if bytes_ is not None}
@@ -243,6 +255,14 @@ class BypassDetector:
                     _LOG.warning("process %d is killed: it used card %s past the limiter", one.pid, one.card)
             finally:
                 os.close(handle)
+
+
+def _own_driver(maps: bytes, limiter: Path | None) -> str:
+    """Return the path of a mapped driver that neither the plugin has mounted nor is the limiter; empty without one."""
+    if limiter is None or is_mapped(limiter, maps):
+        return ""  # then a program of its own went to the driver past it
+    named = (path for path in mapped_files(maps) if path.rpartition("/")[2].startswith("libcuda.so"))
+    return next((path for path in named if not path.startswith(f"{FOLDER}/")), "")
 
 
 def _began(process: Path) -> str:

@@ -17,7 +17,8 @@ class ContainerIsolation:
     A limit below what it holds (`held`) is a live one. `core`: percent of each card's time that it is held to; a card
     that is missing there has no such limit. `unit_bytes`: the bytes of a unit of memory. `refusals`: how often its
     programs were told that there is no memory, since its start. `limiter`: the version that it started with. `tables`:
-    the UUIDs of the driver's private tables that they have asked for.
+    the UUIDs of the driver's private tables that they have asked for. `notes`: what its people should know, whatever
+    holds it.
     """
 
     state: str
@@ -30,6 +31,7 @@ class ContainerIsolation:
     refusals: Mapping[str, int] = field(default_factory=dict)
     limiter: str = ""
     tables: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it for the status document."""
@@ -50,6 +52,7 @@ class ContainerIsolation:
             "reason": self.reason,
             "limiter": self.limiter,
             "private_tables": list(self.tables),
+            "notes": list(self.notes),
             "cards": cards,
         }
 

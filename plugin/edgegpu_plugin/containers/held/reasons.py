@@ -17,6 +17,10 @@ ANOTHER_VERSION = (
     "cannot read: start it again"
 )
 
+HIDDEN_LIST = (
+    "its image has an /etc/ld.so.preload of its own, which the container's hides at its first start here: start it "
+    "again, and both count"
+)
 NOT_STARTED = "it has not started yet"
 
 

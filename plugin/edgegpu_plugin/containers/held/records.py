@@ -14,7 +14,7 @@ from edgegpu_plugin.config.schema import IsolationSection
 from edgegpu_plugin.containers.container_folder import FolderState
 from edgegpu_plugin.containers.held.container_state import ContainerIsolation
 from edgegpu_plugin.containers.held.reasons import BEFORE, CHOSEN, NOT_PRELOADED
-from edgegpu_plugin.containers.limiter_files import PIPE_FOLDER, PRELOAD_LIST
+from edgegpu_plugin.containers.limiter_files import PIPE_FOLDER, PRELOAD_LIST, PRELOADED
 from edgegpu_plugin.containers.usage_file import uuid_digits
 from edgegpu_plugin.errors import LiveLimitError, PluginError, UnknownContainerError
 
@@ -40,6 +40,11 @@ def check_names(cards: Iterable[str]) -> None:
 
 def is_preloaded(entry: CheckpointEntry) -> bool:
     """Return whether kubelet's answer for these devices has the limiter preloaded, and not mounted over the driver."""
+    return PRELOADED.encode() in answer_bytes(entry.answer)
+
+
+def has_list(entry: CheckpointEntry) -> bool:
+    """Return whether kubelet's answer for these devices brings a list of preloaded libraries, for a start to fill."""
     return PRELOAD_LIST.encode() in answer_bytes(entry.answer)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from edgegpu_plugin.containers.image.root_files import ContainerRoot
-from edgegpu_plugin.containers.limiter_files import MACHINES, is_limiter
+from edgegpu_plugin.containers.limiter_files import MACHINES, PRELOAD_LIST, is_limiter
 
 NAME = "libcuda.so.1"
 GLIBC_LOADERS = {"x86_64": "/lib64/ld-linux-x86-64.so.2", "aarch64": "/lib/ld-linux-aarch64.so.1"}
@@ -28,8 +28,10 @@ _LEVELS = ("glibc-hwcaps/x86-64-v4/", "glibc-hwcaps/x86-64-v3/", "glibc-hwcaps/x
 """glibc 2.33 and newer looks below each folder for libraries that are made for newer processors."""
 
 _LOADER_BYTES, _CACHE_BYTES, _LIBRARY_BYTES = 2 << 20, 8 << 20, 4 << 20
-_HEAD_BYTES, _PATH_BYTES = 64 << 10, 4096
+_HEAD_BYTES, _PATH_BYTES, _LIST_BYTES = 64 << 10, 4096, 4096
 _MOST_FOLDERS, _MOST_STRINGS = 64, 4096
+_LIST_NAME = PRELOAD_LIST.encode() + b"\0"
+"""What a loader has in it that reads the list of preloaded libraries; that of Nix reads another file."""
 _ELF_64_LITTLE = b"\x7fELF\x02\x01"
 _INTERPRETER = 3
 _SHOWN_CHARACTERS = 160
@@ -54,12 +56,30 @@ class FirstProcess:
     """The path of its loader; empty for a static program."""
     library_path: str = ""
     """Its LD_LIBRARY_PATH."""
+    driver_capabilities: str = ""
+    """What it asks of the driver, by NVIDIA's variable of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderVerdict:
+    """What the loaders of an image mean for the limiter."""
+
+    reason: str = ""
+    """Why its programs may use a card without it; empty where none may."""
+    own_driver: str = ""
+    """The path of a driver of its own that is loaded in its place: the remedy is to stand behind the reason."""
+    can_preload: bool = False
+    """Whether each loader that takes that driver reads the list of preloaded libraries."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loader:
     path: str
     content: bytes
+
+    @property
+    def reads_list(self) -> bool:
+        return _LIST_NAME in self.content
 
     @property
     def is_musl(self) -> bool:
@@ -82,8 +102,8 @@ def interpreter_of(head: bytes) -> str:
     return ""
 
 
-def why_not_held(root: ContainerRoot, first: FirstProcess, *, machine: str) -> str:
-    """Return why programs of a container may use its card without the limiter, and what to do; empty where none may.
+def verdict_of(root: ContainerRoot, first: FirstProcess, *, machine: str) -> LoaderVerdict:
+    """Return whether programs of a container may use its card without the limiter, why, and what to do.
 
     Args:
         root: the container's files, with the limiter mounted over the driver's names.
@@ -95,15 +115,23 @@ def why_not_held(root: ContainerRoot, first: FirstProcess, *, machine: str) -> s
     """
     loaders = list(_loaders(root, first, machine))
     found = [(loader, *_search(root, loader, first, machine)) for loader in loaders]
-    for _, what, path in found:
-        if what is Found.OTHER:
-            return (
-                f"its image has a driver of its own, {shown(path)}, which programs there load in the limiter's place: "
-                "take its folder out of LD_LIBRARY_PATH and ld.so.conf"
-            )
+    others = [(loader, path) for loader, what, path in found if what is Found.OTHER]
+    if others:
+        path = shown(others[0][1])
+        reason = f"its image has a driver of its own, {path}, which programs there load in the limiter's place"
+        return LoaderVerdict(reason, path, all(loader.reads_list for loader, _ in others))
     if any(what is Found.LIMITER for _, what, _ in found):
-        return ""
-    return _nothing(loaders, first)
+        return LoaderVerdict()
+    return LoaderVerdict(_nothing(loaders, first))
+
+
+def listed_libraries(data: bytes) -> tuple[str, ...]:
+    """Return the libraries that a list of preloaded ones names.
+
+    (`handle_preload_list` and the comments in elf/rtld.c: white space and colons part them, `#` begins a comment.)
+    """
+    text = re.sub(rb"(?m)#.*$", b"", data).decode("utf-8", "surrogateescape")
+    return tuple(name for name in re.split(r"[\s:]+", text) if name.isprintable() and name)
 
 
 def _nothing(loaders: list[_Loader], first: FirstProcess) -> str:
@@ -131,6 +159,8 @@ def _loaders(root: ContainerRoot, first: FirstProcess, machine: str) -> Iterator
 def _search(root: ContainerRoot, loader: _Loader, first: FirstProcess, machine: str) -> tuple[Found, str]:
     """Return what a loader takes for libcuda.so.1, and its path."""
     named = [folder for folder in re.split("[:;]", first.library_path) if folder.startswith("/") and "$" not in folder]
+    if loader.reads_list and _is_preloaded(root, machine):
+        return Found.LIMITER, PRELOAD_LIST
     if loader.is_musl:
         paths = _in_folders([*named[:_MOST_FOLDERS], *_musl_folders(root, loader)], levels=("",))
     else:
@@ -142,6 +172,15 @@ def _search(root: ContainerRoot, loader: _Loader, first: FirstProcess, machine: 
         if found is not Found.NOTHING:
             return found, path
     return Found.NOTHING, ""
+
+
+def _is_preloaded(root: ContainerRoot, machine: str) -> bool:
+    """Return whether the list of a container names the limiter before all others: what comes later may be too late."""
+    try:
+        names = listed_libraries(root.read(PRELOAD_LIST, most=_LIST_BYTES))
+    except OSError:
+        return False
+    return bool(names) and _what(root, names[0], machine) is Found.LIMITER
 
 
 def _glibc_paths(root: ContainerRoot, loader: _Loader, named: list[str]) -> Iterator[str]:
