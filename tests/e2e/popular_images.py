@@ -36,7 +36,10 @@ wait $!
 _WAYS = {
     "name": "libcuda.so.1",
     "path": "$(ls -d /usr/local/cuda*/targets/*/lib/libcuda.so* /usr/lib/*/libcuda.so* 2>/dev/null | tail -n 1)",
-    "cache": "$(ldconfig -p | awk '$1 == \"libcuda.so.1\" {print $NF; exit}')",
+    "cache": (
+        '$([ -n "$TRITON_LIBCUDA_PATH" ] && echo "$TRITON_LIBCUDA_PATH/libcuda.so.1" '
+        "|| ldconfig -p | awk '$1 == \"libcuda.so.1\" {print $NF; exit}')"
+    ),
 }
 
 
