@@ -95,9 +95,33 @@ def write_images(out: Path, images: Sequence[Image], *, machine: str) -> None:
     partial.rename(out)
 
 
-def write_image(out: Path, *, name: str, entrypoint: list[str], items: list[str], machine: str) -> None:
-    """Write the image name (with tag) of these items to out; machine as in `uname -m`."""
-    write_images(out, [Image(name, [layer(items)], {"Entrypoint": entrypoint})], machine=machine)
+def write_image(
+    out: Path,
+    *,
+    name: str,
+    entrypoint: list[str],
+    items: list[str],
+    machine: str,
+    env: tuple[str, ...] = (),
+    base: Path | None = None,
+) -> None:
+    """Write the image name (with tag) of these items to out, over those of `base`; machine as in `uname -m`."""
+    layers = [*(() if base is None else _layers_of(base)), layer(items)]
+    write_images(out, [Image(name, layers, {"Env": [PATH, *env], "Entrypoint": entrypoint})], machine=machine)
+
+
+def _layers_of(image: Path) -> list[bytes]:
+    """Return the layers of an image that `write_image` has written."""
+    with tarfile.open(image) as tar:
+
+        def content(name: str) -> bytes:
+            file = tar.extractfile(name)
+            if file is None:
+                raise ValueError(f"{image} has no file {name}")
+            return file.read()
+
+        (manifest,) = json.loads(content("manifest.json"))
+        return [content(name) for name in manifest["Layers"]]
 
 
 def main(argv: list[str]) -> int:
