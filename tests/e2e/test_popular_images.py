@@ -272,6 +272,7 @@ def test_a_privileged_container_in_the_machine_s_process_ids_is_held(cluster: K3
     pod = check_screens(cluster, "frigate-privileged", IMAGES["frigate"])
     wait_taken(cluster, pod)
     assert asked_by_name(cluster, pod) == [OOM, OK]
+    assert isolation(cluster, pod, lambda word: word["state"] == "enforced")["reason"] == ""
 
 
 def opens(k3s: K3s, pod: Manifest, library: str) -> bool:
