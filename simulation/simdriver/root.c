@@ -51,4 +51,7 @@ void sim_root(const void *own_symbol, char *root, size_t len)
 	if (slash != NULL)
 		*slash = '\0';
 	strip(root);
+	snprintf(cwd, sizeof(cwd), "%s" SIM_FOLDER, root);
+	if (access(cwd, F_OK) != 0)
+		root[0] = '\0';		/* a folder that only ends so, as cuda-compat's */
 }

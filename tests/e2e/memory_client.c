@@ -7,6 +7,8 @@
  *   memory_client --found MIB     as --keep, by the driver's own function, found in this process by the loader's list
  *   memory_client --beside MIB    as --keep, by a copy of the driver in /tmp, when the limiter has been asked before
  *   memory_client --watch MIB     ask and give back ten times a second; the time in ms and the status at each change
+ *
+ * The variable DRIVER names the file that it opens in place of libcuda.so.1.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -63,7 +65,9 @@ static void *load(const char *file)
 
 static void start(void)
 {
-	driver = load("libcuda.so.1");
+	const char *named = getenv("DRIVER");
+
+	driver = load(named != NULL ? named : "libcuda.so.1");
 	begin();
 }
 

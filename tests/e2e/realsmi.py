@@ -13,13 +13,18 @@ LABEL = "real nvidia-smi, simulated cards"
 """What stands wherever its output is shown: the program is NVIDIA's, the cards are not."""
 
 
+def newest() -> Unpacked | None:
+    """Return the newest branch that `make driver` has fetched; None without one. Nothing is fetched."""
+    drivers = (cached(branch) for branch in reversed(read_pins().branches))
+    return next((driver for driver in drivers if driver is not None and driver.program("nvidia-smi")), None)
+
+
 def need_newest() -> Unpacked:
-    """Return the newest branch that `make driver` has fetched; without one the test is skipped. Nothing is fetched."""
-    found = (cached(branch) for branch in reversed(read_pins().branches))
-    newest = next((driver for driver in found if driver is not None and driver.program("nvidia-smi")), None)
-    if newest is None:
+    """Return the newest branch that `make driver` has fetched; without one the test is skipped."""
+    driver = newest()
+    if driver is None:
         pytest.skip("the real nvidia-smi is not at hand: make driver fetches it")
-    return newest
+    return driver
 
 
 def lay(real: Unpacked, driver: SimDriver) -> None:

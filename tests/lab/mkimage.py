@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write a container image (docker-archive, one layer) from files of this machine; no daemon, no registry.
+"""Write container images (docker-archive) from files of this machine; no daemon, no registry.
 
 mkimage.py OUT.tar NAME:TAG ENTRYPOINT ITEM...
   ENTRYPOINT  a JSON list, e.g. '["/bin/sh"]'
@@ -12,10 +12,14 @@ import json
 import platform
 import sys
 import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 EPOCH = "2020-01-01T00:00:00Z"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+PATH = "PATH=/bin:/sbin:/usr/bin:/usr/local/bin"
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes, mode: int = 0o755) -> None:
@@ -54,6 +58,43 @@ def layer(items: list[str]) -> bytes:
     return buffer.getvalue()
 
 
+@dataclass(frozen=True)
+class Image:
+    """One image: its name with the tag, its layers from the lowest on, and what its configuration says."""
+
+    name: str
+    layers: Sequence[bytes]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """`Env`, `User`, `WorkingDir`, `Entrypoint`, `Cmd` and so on; the usual PATH where it has no `Env`."""
+
+
+def write_images(out: Path, images: Sequence[Image], *, machine: str) -> None:
+    """Write images into one archive, a layer that several have once; machine as in `uname -m`."""
+    partial, manifest, written = out.with_suffix(".new"), [], set[str]()
+    with tarfile.open(partial, "w") as tar:
+        for image in images:
+            digests = [hashlib.sha256(data).hexdigest() for data in image.layers]
+            for digest, data in zip(digests, image.layers, strict=True):
+                if digest not in written:
+                    written.add(digest)
+                    _add(tar, f"{digest}/layer.tar", data, 0o644)
+            config = {
+                "architecture": ARCHITECTURES[machine],
+                "os": "linux",
+                "created": EPOCH,
+                "config": {"Env": [PATH]} | dict(image.config),
+                "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
+                "history": [{"created": EPOCH}] * len(digests),
+            }
+            data = json.dumps(config).encode()
+            name = f"{hashlib.sha256(data).hexdigest()}.json"
+            _add(tar, name, data, 0o644)
+            layers = [f"{digest}/layer.tar" for digest in digests]
+            manifest.append({"Config": name, "RepoTags": [image.name], "Layers": layers})
+        _add(tar, "manifest.json", json.dumps(manifest).encode(), 0o644)
+    partial.rename(out)
+
+
 def write_image(
     out: Path,
     *,
@@ -66,25 +107,7 @@ def write_image(
 ) -> None:
     """Write the image name (with tag) of these items to out, over those of `base`; machine as in `uname -m`."""
     layers = [*(() if base is None else _layers_of(base)), layer(items)]
-    digests = [hashlib.sha256(data).hexdigest() for data in layers]
-    config = {
-        "architecture": ARCHITECTURES[machine],
-        "os": "linux",
-        "created": EPOCH,
-        "config": {"Env": ["PATH=/bin:/sbin:/usr/bin:/usr/local/bin", *env], "Entrypoint": entrypoint},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
-        "history": [{"created": EPOCH} for _ in digests],
-    }
-    config_data = json.dumps(config).encode()
-    config_name = f"{hashlib.sha256(config_data).hexdigest()}.json"
-    manifest = [{"Config": config_name, "RepoTags": [name], "Layers": [f"{digest}/layer.tar" for digest in digests]}]
-    partial = out.with_suffix(".new")
-    with tarfile.open(partial, "w") as tar:
-        _add(tar, config_name, config_data, 0o644)
-        for digest, data in zip(digests, layers, strict=True):
-            _add(tar, f"{digest}/layer.tar", data, 0o644)
-        _add(tar, "manifest.json", json.dumps(manifest).encode(), 0o644)
-    partial.rename(out)
+    write_images(out, [Image(name, layers, {"Env": [PATH, *env], "Entrypoint": entrypoint})], machine=machine)
 
 
 def _layers_of(image: Path) -> list[bytes]:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from edgegpu_base.kube import KubeObjects
+from edgegpu_core.choices.pod_choice import CAPABILITIES_ANNOTATION
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PodPlan, plan_pod
 from edgegpu_core.podview import pod_view
@@ -54,6 +55,38 @@ def test_the_apps_can_be_placed() -> None:
         assert view is not None
         assert not view.bad_policy
         assert isinstance(plan_pod(view.containers, model), PodPlan)
+
+
+IMAGES = yaml.safe_load((EXAMPLES.parents[1] / "tests/e2e/popular_images.yaml").read_text())
+
+
+def test_every_popular_image_has_a_deployment_that_can_be_placed() -> None:
+    model, deployments = ResourceModel(), documents("images.yaml")
+    assert [one["metadata"]["name"] for one in deployments] == list(IMAGES)
+    for deployment in deployments:
+        view = pod_view(deployment["spec"]["template"], model)
+        assert view is not None
+        assert isinstance(plan_pod(view.containers, model), PodPlan)
+        assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+        annotations = deployment["spec"]["template"]["metadata"].get("annotations", {})
+        wanted = set(annotations.get(CAPABILITIES_ANNOTATION, "").split(",")) & {"video"}
+        assert bool(wanted) == bool(IMAGES[deployment["metadata"]["name"]].get("video")), "its annotation, or its data"
+
+
+def test_no_deployment_of_a_popular_image_asks_past_its_share() -> None:
+    for deployment in documents("images.yaml"):
+        spec = deployment["spec"]["template"]["spec"]
+        (main,) = spec["containers"]
+        assert set(main["resources"]["limits"]) == {ResourceModel().memory_resource, ResourceModel().core_resource}
+        assert "NVIDIA_VISIBLE_DEVICES" not in {one["name"] for one in main.get("env", [])}
+        assert not main.get("securityContext", {}).get("privileged")
+        assert not {"runtimeClassName", "hostPID"} & set(spec)
+
+
+def test_the_page_of_images_has_a_row_for_each() -> None:
+    page = (EXAMPLES.parent / "box/images.md").read_text()
+    rows = page.partition("## Image by image")[2].partition("\n## ")[0].splitlines()
+    assert len([row for row in rows if row.startswith("| ")]) == len(IMAGES) + 1
 
 
 def rights(role: str) -> set[tuple[str, str]]:
