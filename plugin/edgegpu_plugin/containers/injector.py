@@ -321,6 +321,8 @@ class Injector:
         try:
             files = self._cdi.find(cards, self._nvml.driver_version)
             limiter = None if limiter is None else self._copies.of(limiter, files)
+            if self._isolation is not None:
+                self._isolation.mounted = limiter
             self._cdi.make(cards, files, limiter)
         except (EdgegpuError, OSError) as error:
             if mode is not Injection.RUNTIME:

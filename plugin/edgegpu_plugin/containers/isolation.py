@@ -86,6 +86,8 @@ class IsolatedContainers:
             proc: where the processes that use cards, and through those of containers their images, are looked at.
         """
         self._selftest = selftest
+        self.mounted: LimiterFiles | None = None
+        """The limiter's libraries as containers get them; None until the driver's files are made."""
         self.folders = ContainerFolders(root=run / "containers")
         self._live, self._settings, self._state = live, settings, state
         self._libraries: tuple[object, LimiterFiles] | None = None
@@ -402,7 +404,7 @@ class IsolatedContainers:
 
     def _limiter_library(self) -> Path | None:
         try:
-            return self.libraries().libraries[Path(PRELOADED_OVER).name]
+            return (self.mounted or self.libraries()).libraries[Path(PRELOADED_OVER).name]
         except PluginError:
             return None
 

@@ -124,14 +124,18 @@ def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
     assert [path.name for path in other.iterdir()] == ["mosquitto.conf"]
 
 
-def test_the_guard_is_printed_and_mosquitto_loads_it_where_it_is_named(tmp_path: Path) -> None:
+def test_the_guard_is_printed_and_a_file_that_mosquitto_cannot_load_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "cloud"
     ok("init", "--name", "127.0.0.1", folder=folder)
     assert ok("broker", "--guard", folder=folder).out == guard_source()
     config = folder / "controller.yaml"
     config.write_text(config.read_text().replace("guard: ''", "guard: /usr/local/lib/guard.so"))
-    ok("broker", folder=folder)
-    assert "\nplugin /usr/local/lib/guard.so\n" in (folder / "broker/mosquitto.conf").read_text()
+    before = (folder / "broker/mosquitto.conf").read_text()
+    refused = run("broker", folder=folder)
+    assert refused.code == 1
+    assert "mosquitto would not start with it" in refused.err
+    assert "compile it anew (docs/broker.md), or take broker.guard out of controller.yaml" in refused.err
+    assert (folder / "broker/mosquitto.conf").read_text() == before
 
 
 def test_the_access_list_stays_wide_while_an_older_box_is_left_and_the_command_names_it(tmp_path: Path) -> None:

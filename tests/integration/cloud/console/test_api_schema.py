@@ -159,6 +159,8 @@ def put_real_body(body: dict[str, Any], path: str) -> None:
         if "op" in part:
             part["op"] = "doctor.run"
             part.pop("args", None)
+        if part.get("wait_s"):
+            part["wait_s"] = 1  # an answer is waited for as long as that, and a connection does not wait for minutes
         if "confirm" in part:
             part["confirm"] = "hall-1"
         if isinstance(part.get("labels"), str):
