@@ -14,6 +14,9 @@
 #define USAGE_SLOTS 512
 #define USAGE_BUILD 16
 #define USAGE_TABLES 32
+#define HOLDER_SLOT 1023u		/* the bits of `lock` that have the slot, */
+#define HOLDER_TURN_SHIFT 10		/* and where those begin that move with each turn of a process */
+#define HOLDER_TURNS 63u
 
 struct usage_card {
 	uint64_t bytes;
@@ -38,7 +41,7 @@ struct usage_shared {
 /* All zeros is a file that nobody has used yet. Its writers do not trust what they read in it. */
 struct usage {
 	uint32_t magic, version, size, slots;
-	uint64_t lock;			/* 0, or whose: tag << 16 | slot + 1 */
+	uint64_t lock;			/* 0, or whose: tag << 16 | turn << HOLDER_TURN_SHIFT | slot + 1 */
 	uint64_t tags;			/* the last tag that was drawn */
 	uint32_t high;			/* slots below it may be taken */
 	uint32_t ncards;
