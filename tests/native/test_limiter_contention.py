@@ -4,7 +4,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from mmap import mmap
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from native.simkit import Child
 
 LOCK_AT = 16
 """Where the lock of a usage file stands: whose it is (plugin/limiter/common/usage.h)."""
+HIGH_AT = 32
+"""Where the number of its slots stands that may be taken."""
 OOM = 2
 STOPPED_S = 4
 """For so long a holder that does not let go is waited for (WAIT_MS)."""
@@ -88,3 +90,23 @@ def test_many_threads_of_many_processes_get_what_fits(
     program = compile_program(tmp_path / "contention", limiter_build, ["tests/contention.c"], "-O2")
     container.run(program, "64", "8", "3", timeout_s=300)
     assert container.refused() == 0
+
+
+def _high(container: Container) -> int:
+    """Return the number of slots that are looked at."""
+    return int(struct.unpack_from("=I", container.usage.read_bytes(), HIGH_AT)[0])
+
+
+def test_slots_of_processes_that_ended_are_looked_at_no_more(container: Container) -> None:
+    with _process(container) as process:
+        with ExitStack() as stack:
+            for _ in range(6):
+                stack.enter_context(_process(container))
+            assert _high(container) == 7
+        until = time.monotonic() + 10
+        while _high(container) != 1:
+            assert time.monotonic() < until
+            assert process.call("cuMemGetInfo_v2", "&u64", "&u64")[0] == 0
+        with _process(container):
+            assert _high(container) == 2
+            assert container.counted() == 2 * MIB

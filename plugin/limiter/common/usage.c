@@ -129,10 +129,8 @@ static uint64_t sum_but(const struct usage *map, const struct usage_slot *one, i
 	uint64_t total = 0;
 
 	for (unsigned int i = 0; i < usage_high(map); i++) {
-		uint64_t bytes = bytes_of(&map->all[i], card);
-
 		if (&map->all[i] != one && counts(&map->all[i]))
-			total += bytes;
+			total += bytes_of(&map->all[i], card);
 	}
 	return total;
 }
@@ -250,12 +248,12 @@ void usage_refused(int card)
 		__atomic_add_fetch(&map->refusals[card >= 0 ? card : 0], 1, __ATOMIC_RELAXED);
 }
 
-static void reap_sometimes(struct usage *map)
+static void reap_after(struct usage *map, uint64_t ms)
 {
 	struct process *own = process_own();
 	uint64_t now = clock_coarse_ms();
 
-	if (own == NULL || now - __atomic_load_n(&own->use.reaped_ms, __ATOMIC_RELAXED) < REAP_MS)
+	if (own == NULL || now - __atomic_load_n(&own->use.reaped_ms, __ATOMIC_RELAXED) < ms)
 		return;
 	__atomic_store_n(&own->use.reaped_ms, now, __ATOMIC_RELAXED);
 	usage_reap(map);
@@ -267,7 +265,7 @@ uint64_t usage_total(int card)
 
 	if (card < 0 || map == NULL)
 		return 0;
-	reap_sometimes(map);
+	reap_after(map, REAP_MS);
 	return sum(map, card);
 }
 
@@ -295,14 +293,14 @@ unsigned int usage_processes(int card, struct usage_process *out, unsigned int r
 	return count;
 }
 
-unsigned int usage_sharers(int card)
+unsigned int usage_sharers(int card, uint64_t looked_ms)
 {
 	struct usage *map = usage_map();
 	unsigned int count = 0;
 
 	if (card < 0 || map == NULL)
 		return 0;
-	usage_reap(map);
+	reap_after(map, looked_ms);
 	for (unsigned int i = 0; i < usage_high(map); i++) {
 		const struct usage_slot *slot = &map->all[i];
 

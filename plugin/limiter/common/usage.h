@@ -101,7 +101,8 @@ bool usage_take_back(const struct usage_place *place, const uint64_t rooms[CARDS
 
 bool usage_uuid(int card, uint8_t out[16]);	/* the opposite of usage_card; false: the file has no such card */
 
-unsigned int usage_sharers(int card);	/* the container's living processes with a context on the card */
+/* The container's processes with a context on the card that lived so many ms ago at the most. */
+unsigned int usage_sharers(int card, uint64_t looked_ms);
 
 struct bucket *usage_bucket(int card);	/* of the container; NULL: it has none */
 

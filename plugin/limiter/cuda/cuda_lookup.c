@@ -32,20 +32,42 @@ static size_t stem(const char *name)
 	return length;
 }
 
-static bool same_stem(const char *name, const char *symbol)
+/* Of a stem; never 0. */
+static uint32_t stem_hash(const char *name)
 {
-	size_t length = stem(name), same = 0;
+	uint32_t hash = 0;
 
+	for (size_t i = 0, length = stem(name); i < length; i++)
+		hash = (hash ^ (unsigned char)name[i]) * 0x01000193u;
+	return hash | 1;
+}
+
+static uint32_t stem_hashes[FN_COUNT];	/* of the list's names; 0: not known yet; each atomic */
+
+/* hash: the symbol's. A runtime asks for all functions one after the other, and only few have one hash. */
+static bool same_stem(int function, const char *symbol, uint32_t hash)
+{
+	const char *name = driver_names[function];
+	uint32_t known = __atomic_load_n(&stem_hashes[function], __ATOMIC_RELAXED);
+	size_t length, same = 0;
+
+	if (known == 0) {
+		known = stem_hash(name);
+		__atomic_store_n(&stem_hashes[function], known, __ATOMIC_RELAXED);
+	}
+	if (known != hash)
+		return false;
+	length = stem(name);
 	while (same < length && name[same] == symbol[same])
 		same++;
 	return same == length && length == stem(symbol);
 }
 
 /* Whether the driver gave a form of this name that the list has. */
-static bool is_listed(const char *symbol, const void *given)
+static bool is_listed(const char *symbol, uint32_t hash, const void *given)
 {
 	for (int function = 0; function < FN_COUNT; function++)
-		if (same_stem(driver_names[function], symbol) && driver_find(function) == given)
+		if (same_stem(function, symbol, hash) && driver_find(function) == given)
 			return true;
 	return false;
 }
@@ -53,6 +75,7 @@ static bool is_listed(const char *symbol, const void *given)
 /* What the program gets for what the driver gave; NULL: nothing. */
 static void *stand_in(const char *symbol, void *given)
 {
+	uint32_t hash = stem_hash(symbol);
 	bool guarded = false;
 
 	for (int i = 0; i < hooked_count; i++) {
@@ -60,13 +83,13 @@ static void *stand_in(const char *symbol, void *given)
 
 		if (given == hooked_functions[i].hook)
 			return given;	/* the driver found us, not itself */
-		if (!same_stem(driver_names[function], symbol))
+		if (!same_stem(function, symbol, hash))
 			continue;
 		guarded = true;
 		if (driver_find(function) == given)
 			return hooked_functions[i].hook;
 	}
-	return guarded && !is_listed(symbol, given) ? NULL : given;
+	return guarded && !is_listed(symbol, hash, given) ? NULL : given;
 }
 
 #define NAME_MAX 256			/* no function's name is longer */
@@ -110,10 +133,11 @@ CUresult EXPORT cuGetProcAddress(const char *symbol, void **out, int version, ui
 /* A function of one form alone, which no version changes. NULL: the driver lacks it, or it has several. */
 static void *only_form(const char *name)
 {
+	uint32_t hash = stem_hash(name);
 	int only = -1;
 
 	for (int function = 0; function < FN_COUNT; function++) {
-		if (!same_stem(driver_names[function], name))
+		if (!same_stem(function, name, hash))
 			continue;
 		if (only >= 0 || !text_equal(driver_names[function], name))
 			return NULL;

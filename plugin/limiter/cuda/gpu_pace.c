@@ -97,7 +97,7 @@ void gpu_pace_add(const struct launch *launch, unsigned int launches)
  * each a part that keeps the other waiting for half as long at most.
  *
  * Whoever chooses which of his kernels are long has DEFERRED_NS by it, once. It is known to this process alone: another
- * one waits for all that is owed. */
+ * one waits for all that is owed. Where several work on the card, a launch is long because of the others' turns. */
 void gpu_pace_defer(struct card *card, uint64_t charged, uint64_t each, uint64_t count)
 {
 	uint64_t least = __atomic_load_n(&card->least, __ATOMIC_RELAXED);
@@ -108,7 +108,7 @@ void gpu_pace_defer(struct card *card, uint64_t charged, uint64_t each, uint64_t
 		return;
 	percent = gpu_pace_percent(card, percent);
 	later -= later * percent / INSTALMENTS_PERCENT;
-	if (least != 0 && charged > least * count)
+	if (least != 0 && __atomic_load_n(&card->sharers, __ATOMIC_RELAXED) <= 1 && charged > least * count)
 		later += (charged - least * count) * (100 - percent) / percent;
 	least += least / LEAST_PART;
 	__atomic_store_n(&card->deferred, later < DEFERRED_NS ? later : DEFERRED_NS, __ATOMIC_RELAXED);

@@ -40,7 +40,6 @@ CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value
 
 #define STREAMS 2
 #define GRAPHS 600
-#define THREADS_MAX 64
 #define RESOURCE_BYTES 144		/* of a CUdevResource */
 
 struct shared {				/* between the processes of one run */
@@ -237,41 +236,6 @@ static int share(uint64_t ns, int depth, double seconds, int processes, double a
 }
 
 static uint64_t kernel_ns;
-static unsigned int kernels;
-
-static void *launch_and_wait(void *until)
-{
-	CUstream stream;
-
-	client_start();
-	MUST(CU(cuStreamCreate)(&stream, 1) == CUDA_SUCCESS);
-	while (now_ns() < *(uint64_t *)until) {
-		launch(stream, kernel_ns);
-		__atomic_add_fetch(&kernels, 1, __ATOMIC_SEQ_CST);
-		MUST(CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
-	}
-	return NULL;
-}
-
-/* Many threads launch a kernel each and wait for it, again and again: the percent of the card that they got together. */
-static int crowd(uint64_t ns, int threads, double seconds)
-{
-	uint64_t began, until;
-	pthread_t thread[THREADS_MAX];
-
-	MUST(threads <= THREADS_MAX);
-	start();
-	kernel_ns = ns;
-	began = now_ns();
-	until = began + (uint64_t)(seconds * 1e9);
-	for (int i = 0; i < threads; i++)
-		MUST(pthread_create(&thread[i], NULL, launch_and_wait, &until) == 0);
-	for (int i = 0; i < threads; i++)
-		MUST(pthread_join(thread[i], NULL) == 0);
-	launch(NULL, 1);		/* is let in when all else has been paid for */
-	printf("%.2f\n", 100.0 * (double)(kernels * ns) / (double)(now_ns() - began));
-	return 0;
-}
 
 /* A window ends where a kernel is let in, which is the first of the next one. */
 static void add_to_window(void *to, uint64_t launched)
@@ -441,17 +405,6 @@ static int renew(uint64_t ns, int before)
 	return 0;
 }
 
-/* A program that launches one kernel, behind so many short ones, waits for it and ends. */
-static int single(uint64_t ns, int before)
-{
-	start();
-	for (int i = 0; i <= before; i++) {
-		launch(NULL, i < before ? 1000 : ns);
-		MUST(CU(cuStreamSynchronize)(NULL) == CUDA_SUCCESS);
-	}
-	return 0;
-}
-
 /* More streams than there is room for, of all families; each stream ends with its work. */
 static int streams(int rounds)
 {
@@ -490,8 +443,6 @@ int main(int argc, char **argv)
 	if (strcmp(what, "follow") == 0 && argc >= 4 && argc <= 6)
 		return follow(strtoull(argv[2], NULL, 10), atof(argv[3]), argc > 4 ? atoi(argv[4]) : 1,
 			      argc > 5 ? atoi(argv[5]) : 1);
-	if (strcmp(what, "crowd") == 0 && argc == 5)
-		return crowd(strtoull(argv[2], NULL, 10), atoi(argv[3]), atof(argv[4]));
 	if (strcmp(what, "values") == 0 && argc == 3)
 		return values(atoi(argv[2]));
 	if (strcmp(what, "capture") == 0)
@@ -500,8 +451,6 @@ int main(int argc, char **argv)
 		return destroy(strtoull(argv[2], NULL, 10));
 	if (strcmp(what, "renew") == 0 && argc == 4)
 		return renew(strtoull(argv[2], NULL, 10), atoi(argv[3]));
-	if (strcmp(what, "single") == 0 && argc == 4)
-		return single(strtoull(argv[2], NULL, 10), atoi(argv[3]));
 	if (strcmp(what, "streams") == 0 && argc == 3)
 		return streams(atoi(argv[2]));
 	return 2;
