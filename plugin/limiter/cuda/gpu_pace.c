@@ -115,12 +115,22 @@ void gpu_pace_defer(struct card *card, uint64_t charged, uint64_t each, uint64_t
 	__atomic_store_n(&card->least, (least != 0 && least < each ? least : each) + 1, __ATOMIC_RELAXED);
 }
 
-uint64_t gpu_pace_deferred(struct card *card, uint64_t debt)
+/* A process that finds the container's bucket emptied by somebody still has its own. */
+static uint64_t owed(struct card *card, unsigned int percent, uint64_t now)
 {
-	uint64_t later = __atomic_load_n(&card->deferred, __ATOMIC_RELAXED);
+	struct bucket *shared = usage_bucket(card_index(card));
+	uint64_t own = bucket_wait(&card->spent, percent, now), all;
+
+	all = shared != NULL ? bucket_wait(shared, percent, now) : 0;
+	return own > all ? own : all;
+}
+
+uint64_t gpu_pace_debt(struct card *card, unsigned int percent, uint64_t now)
+{
+	uint64_t later = __atomic_load_n(&card->deferred, __ATOMIC_RELAXED), debt = owed(card, percent, now);
 
 	if (later <= debt)
-		return later;
+		return debt - later;
 	__atomic_store_n(&card->deferred, debt, __ATOMIC_RELAXED);	/* time has paid for it */
-	return debt;
+	return 0;
 }

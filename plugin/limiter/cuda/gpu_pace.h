@@ -20,7 +20,7 @@ void gpu_pace_add(const struct launch *launch, unsigned int launches);	/* they a
 /* Launches that took `each` ns are charged for so many: what of that is to be paid by later ones. */
 void gpu_pace_defer(struct card *card, uint64_t charged, uint64_t each, uint64_t count);
 
-/* So much of what is owed later launches pay. */
-uint64_t gpu_pace_deferred(struct card *card, uint64_t debt);
+/* How long a launch has to be held for what is owed, less what later ones pay; 0: not at all. */
+uint64_t gpu_pace_debt(struct card *card, unsigned int percent, uint64_t now);
 
 #endif

@@ -51,15 +51,6 @@ static uint64_t longer(uint64_t one, uint64_t other)
 	return one > other ? one : other;
 }
 
-/* A process that finds the container's bucket emptied by somebody still has its own. */
-static uint64_t debt_wait(struct card *card, unsigned int percent, uint64_t now)
-{
-	struct bucket *shared = usage_bucket(card_index(card));
-	uint64_t wait = bucket_wait(&card->spent, percent, now);
-
-	return shared != NULL ? longer(wait, bucket_wait(shared, percent, now)) : wait;
-}
-
 /* For a debt it is known how long; what is in flight may be over sooner, and is looked at. */
 static uint64_t sleep_for(uint64_t debt, uint64_t wait, bool closely, const struct gpu_stream *stream)
 {
@@ -80,8 +71,7 @@ static void hold(struct card *card, struct gpu_context *gpu, const struct gpu_st
 		if (percent == 0)
 			break;
 		now = bucket_now();
-		debt = debt_wait(card, percent, now);
-		wait = debt = debt - gpu_pace_deferred(card, debt);
+		wait = debt = gpu_pace_debt(card, percent, now);
 		if (stream != NULL)
 			wait = longer(wait, gpu_pace_wait(card, stream, now));
 		if (wait == 0)
