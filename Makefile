@@ -63,7 +63,7 @@ native: cc venv simdriver limiter ## the C parts without a card: simulated drive
 	@test -z '$(FULL)' || TEST_FULL=1 $(PY) -m pytest $(PYTEST_ARGS) $(SHARES)
 
 # One test after the other, and nothing beside them: what lacks on a busy machine is no fault of the limiter.
-SHARES = $(addprefix tests/native/test_limiter_,compute.py competing.py)
+SHARES = $(addprefix tests/native/test_limiter_,compute.py competing.py waiting.py)
 shares: cc venv simdriver limiter ## shares of a simulated card's time, within 2 points: a seventh of the table, by the day (FULL=1: all); build/shares.json
 	@TEST_FULL='$(FULL)' $(PY) -m pytest -m shares -s $(PYTEST_ARGS) $(SHARES); \
 		status=$$?; $(PY) tests/native/sharestable.py; exit $$status

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.figures import Figure, figure
-from native.limiterkit import LIBRARIES, NULL_CARD, Container, compile_program, make_container
+from native.limiterkit import LIBRARIES, NULL_CARD, SOURCES, Container, compile_program, make_container
 
 from edgegpu_sim.driver import SimDriver, make_card
 
@@ -37,7 +37,12 @@ def run(build: Path) -> list[Figure]:
     limiter = build.parent / "limiter"
     with tempfile.TemporaryDirectory(prefix="eg-") as made:
         folder = Path(made)
-        return [*_calls(folder, limiter), *_programs(folder, limiter, build), _starts(folder, limiter, build)]
+        return [
+            *_calls(folder, limiter),
+            _lookups(folder, limiter, build),
+            *_programs(folder, limiter, build),
+            _starts(folder, limiter, build),
+        ]
 
 
 def _calls(folder: Path, limiter: Path) -> list[Figure]:
@@ -58,6 +63,21 @@ def _calls(folder: Path, limiter: Path) -> list[Figure]:
         figure("limiter, async alloc and free", [own["async_pair"] - bare["async_pair"]], unit="ns", limit=70.0),
         figure("limiter, alloc and free", [own["alloc_and_free"] - bare["alloc_and_free"]], unit="ns", limit=120.0),
     ]
+
+
+def _lookups(folder: Path, limiter: Path, build: Path) -> Figure:
+    """Return the microseconds that it takes longer to look all functions of the list up, each by its name."""
+    names = [row.split("\t")[0] for row in (SOURCES / "cuda/functions.tsv").read_text().splitlines() if row[:2] == "cu"]
+    listed = folder / "names"
+    listed.write_text("".join(f"{name}\n" for name in names))
+    driver = SimDriver.create(folder / "lookups-box", [make_card(0, "Tesla T4", 8192)], build=build)
+    container = make_container(folder / "lookups-container", limiter, driver.libraries)
+    program = compile_program(folder / "lookups", limiter, ["tests/lookups.c"], "-O2")
+    bare, own = (
+        _measured(container, program, library, listed)["lookups"]
+        for library in (driver.libraries / "libcuda.so.1", "libcuda.so.1")
+    )
+    return figure(f"limiter, {len(names)} lookups", [own - bare], unit="us", limit=300.0)
 
 
 def _measured(container: Container, *command: str | Path) -> dict[str, float]:

@@ -322,6 +322,27 @@ def test_a_context_for_each_kernel_escapes_no_share(make: Make, compute: Path, b
     assert float(make(50).run(compute, "renew", str(1500 * MS), str(before))) < 50 + POINTS
 
 
+@pytest.fixture
+def turns(limiter_build: Path, tmp_path: Path) -> Path:
+    return compile_program(tmp_path / "turns", limiter_build, ["tests/turns.c"])
+
+
+def test_many_threads_get_no_more_than_one(make: Make, turns: Path) -> None:
+    """What a launch leaves for later ones to pay, all of them wait for together."""
+    assert float(make(10).run(turns, "threads", str(10 * MS), "64", "4", timeout_s=120)) < 10 + POINTS
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["one kernel", "behind a short one"])
+def test_a_process_for_each_kernel_escapes_no_share(make: Make, turns: Path, before: int) -> None:
+    """What a process leaves unpaid when it ends, the next one waits for. The last one pays for all."""
+    container, count, ns = make(10), 4, 200 * MS
+    began = time.monotonic()
+    for _ in range(count):
+        container.run(turns, "process", str(ns), str(before))
+    container.run(turns, "process", "1000", "0")
+    assert 100 * count * ns / 1e9 / (time.monotonic() - began) < 10 + POINTS
+
+
 def test_more_streams_than_are_known_at_once(make: Make, compute: Path) -> None:
     make(50).run(compute, "streams", "5")
 

@@ -11,6 +11,7 @@
 #define LOOK_MS 200			/* a change is followed within a second */
 #define TRUST_MS 1000			/* what was read counts for so long after it was last known to be current */
 #define FILE_MAX 8192
+#define SHARERS_MS 5000			/* to look who lives takes long; where it matters little it may be out of date */
 #define CORE_UNKNOWN 1			/* percent: the least that there is */
 #define WHOLE 1000			/* permille */
 #define CHARGE_LEAST 10
@@ -129,8 +130,11 @@ static void count_sharers(struct limits *limits)
 	for (unsigned int i = 0; i < limits->ncards; i++) {
 		struct card *card = &limits->cards[i];
 
-		if (__atomic_load_n(&card->sm_percent, __ATOMIC_RELAXED) != 0)
-			__atomic_store_n(&card->sharers, usage_sharers(card_index(card)), __ATOMIC_RELAXED);
+		bool exactly = __atomic_load_n(&card->sm_percent, __ATOMIC_RELAXED) != 0;
+
+		if (exactly || __atomic_load_n(&card->core, __ATOMIC_RELAXED) != 0)
+			__atomic_store_n(&card->sharers, usage_sharers(card_index(card), exactly ? 0 : SHARERS_MS),
+					 __ATOMIC_RELAXED);
 	}
 }
 

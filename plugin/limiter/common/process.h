@@ -26,6 +26,8 @@ struct card {
 	unsigned int charge;		/* permille of what is measured, until a time; both atomic */
 	uint64_t charge_until_ms;
 	struct bucket spent;		/* GPU time of this process alone */
+	uint64_t least;			/* ns of its shortest launches of late; 0: not known; atomic */
+	uint64_t deferred;		/* ns of the debt that later launches pay, each a part (gpu_pace.c); atomic */
 	uint64_t unseen;		/* so many ns are measured launch by launch: an end was not seen; atomic */
 };
 
@@ -71,6 +73,8 @@ struct slot_use {
 	uint64_t tag;			/* of our slot; 0: none yet; atomic */
 	unsigned int slot;
 	uint64_t reaped_ms;
+	uint64_t turn;			/* of this process with the file's lock; atomic */
+	uint64_t stopped;		/* what the lock said when its holder was waited for in vain; atomic */
 	uint64_t held[CARDS_MAX];	/* atomic: what our slot must say */
 	uint64_t contexts[CARDS_MAX];
 };

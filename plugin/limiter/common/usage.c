@@ -15,7 +15,8 @@
 #define YIELDS 1000			/* before it is slept for */
 #define PAUSE_NS 50000
 #define LOOK_MS 10			/* between looks at a holder that does not let go */
-#define WAIT_MS 2000			/* for a stopped holder, then the reservation is refused */
+#define WAIT_MS 4000			/* for a stopped holder, once; then what waits for it is refused */
+#define WAIT_MOST_MS 60000		/* whoever has it meanwhile */
 #define REAP_MS 100
 #define MOVE_WAIT_MS 60000		/* for a checkpoint or restore of the same process */
 #define MOVE_TRIES 10
@@ -32,7 +33,7 @@ static inline void pause_core(void)
 
 static bool holder_lives(const struct usage *map, uint64_t word)
 {
-	unsigned int slot = (unsigned int)(word & 0xffff) - 1;
+	unsigned int slot = (unsigned int)(word & HOLDER_SLOT) - 1;
 
 	return slot < USAGE_SLOTS &&
 	       __atomic_load_n(&map->all[slot].tag, __ATOMIC_ACQUIRE) == word >> 16 &&
@@ -47,30 +48,52 @@ static void wait_turn(unsigned int spins)
 		system_sleep(PAUSE_NS);
 }
 
+/* Who waits sees by its turn that a holder has let go, and that another thread of the same process holds it since. */
+static uint64_t next_turn(uint64_t word)
+{
+	uint64_t turn = __atomic_add_fetch(&process_own()->use.turn, 1, __ATOMIC_RELAXED);
+
+	return word | (turn & HOLDER_TURNS) << HOLDER_TURN_SHIFT;
+}
+
+/* A holder that was waited for in vain is not waited for again, as long as it has not let go. */
+static bool is_stopped(uint64_t seen)
+{
+	return seen == __atomic_load_n(&process_own()->use.stopped, __ATOMIC_RELAXED);
+}
+
+static bool try(struct usage *map, uint64_t *seen, uint64_t me)
+{
+	return __atomic_compare_exchange_n(&map->lock, seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+/* False: its holder does not let go. */
 static bool take(struct usage *map, uint64_t me)
 {
-	uint64_t seen = 0, began = clock_coarse_ms(), looked = began;
+	uint64_t seen = 0, holder = 0, began = clock_coarse_ms(), since = began, looked = began;
 
-	for (unsigned int spins = 0;; spins++) {
-		if (__atomic_compare_exchange_n(&map->lock, &seen, me, 0, __ATOMIC_ACQUIRE,
-						__ATOMIC_RELAXED))
-			return true;
+	for (unsigned int spins = 0; !try(map, &seen, me); seen = 0, spins++) {
 		if (spins < SPINS) {
 			pause_core();
-		} else {
-			wait_turn(spins);
-			if (clock_coarse_ms() - looked >= LOOK_MS) {
-				looked = clock_coarse_ms();
-				if (looked - began > WAIT_MS)
-					return false;
-				if (!holder_lives(map, seen) &&
-				    __atomic_compare_exchange_n(&map->lock, &seen, me, 0,
-								__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-					return true;
-			}
+			continue;
 		}
-		seen = 0;
+		wait_turn(spins);
+		if (clock_coarse_ms() - looked < LOOK_MS)
+			continue;
+		looked = clock_coarse_ms();
+		if (seen != holder) {
+			holder = seen;
+			since = looked;
+		}
+		if (!holder_lives(map, seen)) {
+			if (try(map, &seen, me))
+				return true;
+		} else if (is_stopped(seen) || looked - since > WAIT_MS || looked - began > WAIT_MOST_MS) {
+			__atomic_store_n(&process_own()->use.stopped, seen, __ATOMIC_RELAXED);
+			return false;
+		}
 	}
+	return true;
 }
 
 /* Nobody takes the lock from one that lives: whose it was, and still is, lets go with a plain store. */
@@ -106,10 +129,8 @@ static uint64_t sum_but(const struct usage *map, const struct usage_slot *one, i
 	uint64_t total = 0;
 
 	for (unsigned int i = 0; i < usage_high(map); i++) {
-		uint64_t bytes = bytes_of(&map->all[i], card);
-
 		if (&map->all[i] != one && counts(&map->all[i]))
-			total += bytes;
+			total += bytes_of(&map->all[i], card);
 	}
 	return total;
 }
@@ -160,7 +181,7 @@ static uint64_t holder_word(const struct usage *map, const struct usage_slot *sl
 static bool reserve_now(struct usage_slot *slot, int card, uint64_t bytes, uint64_t limit)
 {
 	struct usage *map = usage_map();
-	uint64_t me = holder_word(map, slot), used;
+	uint64_t me = next_turn(holder_word(map, slot)), used;
 	bool fits;
 
 	if (!take(map, me))
@@ -227,12 +248,12 @@ void usage_refused(int card)
 		__atomic_add_fetch(&map->refusals[card >= 0 ? card : 0], 1, __ATOMIC_RELAXED);
 }
 
-static void reap_sometimes(struct usage *map)
+static void reap_after(struct usage *map, uint64_t ms)
 {
 	struct process *own = process_own();
 	uint64_t now = clock_coarse_ms();
 
-	if (own == NULL || now - __atomic_load_n(&own->use.reaped_ms, __ATOMIC_RELAXED) < REAP_MS)
+	if (own == NULL || now - __atomic_load_n(&own->use.reaped_ms, __ATOMIC_RELAXED) < ms)
 		return;
 	__atomic_store_n(&own->use.reaped_ms, now, __ATOMIC_RELAXED);
 	usage_reap(map);
@@ -244,7 +265,7 @@ uint64_t usage_total(int card)
 
 	if (card < 0 || map == NULL)
 		return 0;
-	reap_sometimes(map);
+	reap_after(map, REAP_MS);
 	return sum(map, card);
 }
 
@@ -272,14 +293,14 @@ unsigned int usage_processes(int card, struct usage_process *out, unsigned int r
 	return count;
 }
 
-unsigned int usage_sharers(int card)
+unsigned int usage_sharers(int card, uint64_t looked_ms)
 {
 	struct usage *map = usage_map();
 	unsigned int count = 0;
 
 	if (card < 0 || map == NULL)
 		return 0;
-	usage_reap(map);
+	reap_after(map, looked_ms);
 	for (unsigned int i = 0; i < usage_high(map); i++) {
 		const struct usage_slot *slot = &map->all[i];
 
@@ -416,9 +437,13 @@ static int take_back_now(const struct usage_place *place, const uint64_t rooms[C
 {
 	struct usage_slot *own = usage_slot(), *slot;
 	struct usage *map = usage_map();
+	uint64_t me;
 	int card;
 
-	if (own == NULL || !take(map, holder_word(map, own)))
+	if (own == NULL)
+		return 0;
+	me = next_turn(holder_word(map, own));
+	if (!take(map, me))
 		return 0;
 	slot = &map->all[place->slot];
 	card = lacking(map, own, slot, rooms);
@@ -426,7 +451,7 @@ static int take_back_now(const struct usage_place *place, const uint64_t rooms[C
 		__atomic_store_n(&slot->aside, 0, __ATOMIC_RELEASE);
 	for (int each = 0; card < 0 && each < CARDS_MAX; each++)
 		note_most(map, each, sum(map, each));
-	give(map, holder_word(map, own));
+	give(map, me);
 	return card;
 }
 

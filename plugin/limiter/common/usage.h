@@ -14,6 +14,9 @@
 #define USAGE_SLOTS 512
 #define USAGE_BUILD 16
 #define USAGE_TABLES 32
+#define HOLDER_SLOT 1023u		/* the bits of `lock` that have the slot, */
+#define HOLDER_TURN_SHIFT 10		/* and where those begin that move with each turn of a process */
+#define HOLDER_TURNS 63u
 
 struct usage_card {
 	uint64_t bytes;
@@ -38,7 +41,7 @@ struct usage_shared {
 /* All zeros is a file that nobody has used yet. Its writers do not trust what they read in it. */
 struct usage {
 	uint32_t magic, version, size, slots;
-	uint64_t lock;			/* 0, or whose: tag << 16 | slot + 1 */
+	uint64_t lock;			/* 0, or whose: tag << 16 | turn << HOLDER_TURN_SHIFT | slot + 1 */
 	uint64_t tags;			/* the last tag that was drawn */
 	uint32_t high;			/* slots below it may be taken */
 	uint32_t ncards;
@@ -98,7 +101,8 @@ bool usage_take_back(const struct usage_place *place, const uint64_t rooms[CARDS
 
 bool usage_uuid(int card, uint8_t out[16]);	/* the opposite of usage_card; false: the file has no such card */
 
-unsigned int usage_sharers(int card);	/* the container's living processes with a context on the card */
+/* The container's processes with a context on the card that lived so many ms ago at the most. */
+unsigned int usage_sharers(int card, uint64_t looked_ms);
 
 struct bucket *usage_bucket(int card);	/* of the container; NULL: it has none */
 

@@ -210,20 +210,48 @@ bool usage_slot_lives(const struct usage *map, unsigned int slot)
 	return !identity_gone(&who, &own, inode);
 }
 
+/* With the file locked, so that none is claimed: free slots at the end are not looked at any more. */
+static void trim(struct usage *map)
+{
+	unsigned int high = usage_high(map), used = high;
+
+	while (used > 0 && __atomic_load_n(&map->all[used - 1].tag, __ATOMIC_ACQUIRE) == 0)
+		used--;
+	if (used < high)
+		__atomic_store_n(&map->high, used, __ATOMIC_RELEASE);
+}
+
+/* The same by who frees slots, unless somebody claims one just now: who does trims as well. */
+static void try_trim(struct usage *map)
+{
+	int fd = open_mapped();
+
+	if (fd < 0)
+		return;
+	if (change_lock(fd, LOCK_EX | LOCK_NB) == 0) {
+		trim(map);
+		change_lock(fd, LOCK_UN);
+	}
+	system_close(fd);
+}
+
 /* A tag that was read before the identity and is still there after it: they belong together. */
 void usage_reap(struct usage *map)
 {
 	struct identity own = identity_own();
+	bool freed = false;
 
 	for (unsigned int i = 0; i < usage_high(map); i++) {
 		struct usage_slot *slot = &map->all[i];
 		uint64_t tag = __atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE);
 		struct identity who = identity_of(slot);
 
-		if (tag != 0 && identity_gone(&who, &own, inode))
-			__atomic_compare_exchange_n(&slot->tag, &tag, 0, 0, __ATOMIC_ACQ_REL,
-						    __ATOMIC_RELAXED);
+		if (tag != 0 && identity_gone(&who, &own, inode) &&
+		    __atomic_compare_exchange_n(&slot->tag, &tag, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			freed = true;
 	}
+	if (freed)
+		try_trim(map);
 }
 
 /* Another copy of the limiter in this process (dlmopen) has a slot already: both count in it. What it had before an
@@ -301,6 +329,7 @@ static void claim(struct slot_use *use)
 	slot = slot_of(mapped, &own);
 	if (slot < 0)
 		slot = take_slot(mapped, &own, use);
+	trim(mapped);
 	if (slot >= 0) {
 		use->slot = (unsigned int)slot;
 		__atomic_store_n(&use->tag, mapped->all[slot].tag, __ATOMIC_RELEASE);

@@ -55,7 +55,7 @@ void mps_learn(struct card *card, CUdevice device)
 	    client != 1)
 		asked = 0;
 	if (asked != 0)
-		__atomic_store_n(&card->sharers, usage_sharers(card_index(card)), __ATOMIC_RELAXED);
+		__atomic_store_n(&card->sharers, usage_sharers(card_index(card), 0), __ATOMIC_RELAXED);
 	__atomic_store_n(&card->sm_percent, asked, __ATOMIC_RELAXED);
 }
 

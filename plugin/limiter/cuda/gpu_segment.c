@@ -3,7 +3,7 @@
  * Two events give the length of a segment. Where it lies is known by a third, the base: the card comes to
  * an event never before the host recorded it, and never after it was seen to be over. */
 #define _GNU_SOURCE
-#include "gpu_segment.h"
+#include "gpu_pace.h"
 #include "system.h"
 
 #define CAPTURE_IMPLICIT 906		/* of the default stream: another one captures */
@@ -282,8 +282,8 @@ static void finish(struct gpu_context *gpu, struct gpu_stream *stream, struct gp
 {
 	CUresult ret = CALL(cuEventQuery, segment->to);
 	uint64_t count = __atomic_load_n(&segment->count, __ATOMIC_RELAXED);
+	uint64_t late, charged;
 	struct span span;
-	uint64_t late;
 	int64_t ns;
 
 	if (ret == NOT_READY) {
@@ -291,9 +291,12 @@ static void finish(struct gpu_context *gpu, struct gpu_stream *stream, struct gp
 		return;
 	}
 	if (ret == CUDA_SUCCESS && elapsed(segment->from, segment->to, &ns) && ns >= 0) {
-		learn(stream, (uint64_t)ns / (count != 0 ? count : 1));
+		count = count != 0 ? count : 1;
+		learn(stream, (uint64_t)ns / count);
 		span = lies_at(gpu, segment, (uint64_t)ns, bucket_now(), &late);
-		take_unseen(gpu_card_of(gpu), charge(gpu, span, late));
+		charged = charge(gpu, span, late);
+		gpu_pace_defer(gpu_card_of(gpu), charged, (uint64_t)ns / count, count);
+		take_unseen(gpu_card_of(gpu), charged);
 	} else {
 		charge_open(gpu, segment, ABANDONED_NS);
 	}

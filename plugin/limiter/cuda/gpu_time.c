@@ -51,13 +51,14 @@ static uint64_t longer(uint64_t one, uint64_t other)
 	return one > other ? one : other;
 }
 
-/* A process that finds the container's bucket emptied by somebody still has its own. */
-static uint64_t debt_wait(struct card *card, unsigned int percent, uint64_t now)
+/* For a debt it is known how long; what is in flight may be over sooner, and is looked at. */
+static uint64_t sleep_for(uint64_t debt, uint64_t wait, bool closely, const struct gpu_stream *stream)
 {
-	struct bucket *shared = usage_bucket(card_index(card));
-	uint64_t wait = bucket_wait(&card->spent, percent, now);
-
-	return shared != NULL ? longer(wait, bucket_wait(shared, percent, now)) : wait;
+	if (wait > debt)
+		wait = longer(longer(debt, gpu_estimate(stream) / 2), SLEEP_MIN_NS);
+	if (closely)
+		wait = SLEEP_MIN_NS;
+	return wait < SLEEP_MAX_NS ? wait : SLEEP_MAX_NS;
 }
 
 static void hold(struct card *card, struct gpu_context *gpu, const struct gpu_stream *stream)
@@ -70,15 +71,12 @@ static void hold(struct card *card, struct gpu_context *gpu, const struct gpu_st
 		if (percent == 0)
 			break;
 		now = bucket_now();
-		wait = debt = debt_wait(card, percent, now);
+		wait = debt = gpu_pace_debt(card, percent, now);
 		if (stream != NULL)
 			wait = longer(wait, gpu_pace_wait(card, stream, now));
 		if (wait == 0)
 			break;
-		if (wait > debt)	/* what is in flight may be over sooner */
-			wait = longer(debt, gpu_estimate(stream) / 2);
-		wait = wait < SLEEP_MIN_NS || closely ? SLEEP_MIN_NS : wait < SLEEP_MAX_NS ? wait : SLEEP_MAX_NS;
-		system_sleep((long)wait);
+		system_sleep((long)sleep_for(debt, wait, closely, stream));
 	}
 }
 

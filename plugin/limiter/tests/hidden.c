@@ -1,13 +1,15 @@
 /* hidden.c - programs that keep what they run from being measured, each in a way of its own: `hidden WAY`. It prints
- * the percent of the card that its long kernels got. */
+ * the percent of the card that its long kernels got until they were paid for. */
 #define _GNU_SOURCE
 #include <link.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include "client.h"
 
@@ -21,7 +23,7 @@ CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value,
 
 #define SHORT_NS 10000u
 #define LONG_MS 200u
-#define TIMES 2
+#define TIMES 3
 #define STREAMS 40			/* more than are known at once */
 #define CONTEXTS 40			/* more than were */
 #define NOT_READY 600
@@ -263,6 +265,18 @@ static void configured(void)
 	MUST(synchronize(stream) == CUDA_SUCCESS && synchronize(other) == CUDA_SUCCESS);
 }
 
+/* The next launch has charged what was left open, and a process of its own is let in when all that is owed is paid. */
+static void pay(void)
+{
+	int status;
+
+	learn();
+	MUST(synchronize(stream) == CUDA_SUCCESS);
+	if (fork() == 0)
+		execl("/proc/self/exe", "hidden", "next", (char *)NULL);
+	MUST(wait(&status) > 0 && status == 0);
+}
+
 static const struct {
 	const char *name;
 	void (*before)(void), (*once)(void);
@@ -285,16 +299,18 @@ int main(int argc, char **argv)
 	launch_kernel_ex = CU(cuLaunchKernelEx);
 	synchronize = CU(cuStreamSynchronize);
 	load();
+	if (argc == 2 && strcmp(argv[1], "next") == 0)
+		return launch(SHORT_NS);
 	MUST(CU(cuStreamCreate)(&other, 1) == CUDA_SUCCESS);
 	for (unsigned int i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
 		if (argc != 2 || strcmp(argv[1], ways[i].name) != 0)
 			continue;
 		if (ways[i].before != NULL)
 			ways[i].before();
-		ways[i].once();		/* the first may owe nothing yet */
 		began = now_s();
 		for (int j = 0; j < TIMES; j++)
 			ways[i].once();
+		pay();
 		took = now_s() - began;
 		printf("%.2f\n", TIMES * LONG_MS / 10.0 / took);
 		return 0;

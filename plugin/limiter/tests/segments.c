@@ -84,6 +84,12 @@ static void model_charge(const struct bucket *bucket, uint64_t ns)
 #define limits_charge(card) ((void)(card), 1000u)
 #include "../cuda/gpu_segment.c"
 
+/* When it is paid for does not matter here. */
+void gpu_pace_defer(struct card *card, uint64_t paid, uint64_t each, uint64_t count)
+{
+	(void)card, (void)paid, (void)each, (void)count;
+}
+
 static unsigned int draw(void)
 {
 	static unsigned int drawn = 1;
