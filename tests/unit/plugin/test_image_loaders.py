@@ -319,8 +319,9 @@ def test_an_overlay_that_a_container_mounted_itself_says_nothing_of_its_image(tm
     runtimes = f"21 20 0:9 / /run/rootfs rw - overlay overlay rw,lowerdir={tmp_path / 'image'},upperdir=/u,workdir=/w\n"
     (machine.process.parent / "self/mountinfo").write_text(runtimes)
     own = f"91 90 0:77 / / rw - overlay overlay rw,lowerdir={tmp_path / 'chosen'}:/x\n"
-    for below in ("", runtimes.replace("/run/rootfs", "/")):
-        (machine.process / "mountinfo").write_text(below + own)
+    named = f"92 91 0:77 /\r{runtimes.replace('/run/rootfs', '/').strip()} /mnt rw - overlay overlay rw\n"
+    for some in (own, runtimes.replace("/run/rootfs", "/") + own, own + named):
+        (machine.process / "mountinfo").write_bytes(some.encode())
         machine.check.check({})
         machine.looks()
         assert machine.check.findings(KEY).own_list == ()

@@ -31,7 +31,9 @@ def own_list(root: ContainerRoot, process: Path) -> tuple[tuple[str, ...], bool]
     """
     try:
         numbers = [number for number, place, _ in _overlays(process) if place == "/"]
-        layers = [_layers(options) for number, _, options in _overlays(process.parent / "self") if number in numbers[-1:]]
+        layers = [
+            _layers(options) for number, _, options in _overlays(process.parent / "self") if number in numbers[-1:]
+        ]
     except OSError:  # it has ended
         return (), False
     listed = next(filter(None, map(_in_layer, layers[0])), b"") if layers else b""
@@ -46,8 +48,11 @@ def own_list(root: ContainerRoot, process: Path) -> tuple[tuple[str, ...], bool]
 
 
 def _overlays(process: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield the overlays among the mounts of a process: number, place, and the file system's options. Raises OSError."""
-    with (process / "mountinfo").open(encoding="utf-8", errors="surrogateescape") as file:
+    """Yield number, place, and the file system's options of the overlays that a process has mounted. Raises OSError.
+
+    The kernel escapes spaces and line feeds in names, and no other ends of lines (fs/proc_namespace.c).
+    """
+    with (process / "mountinfo").open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
         for line in file:
             fields, _, rest = line.rstrip("\n").partition(" - ")
             words, options = fields.split(" "), rest.split(" ")

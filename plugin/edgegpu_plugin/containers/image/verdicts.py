@@ -54,7 +54,7 @@ class ImageVerdicts:
         return tuple(one for one in known if one.digest in wanted or (reference and reference in one.references))
 
     def put(self, verdict: ImageVerdict) -> None:
-        """Keep what was found of an image, beside what was found before; it counts at once, and a failed write is tried again."""
+        """Keep what was found of an image, beside what was found before; a failed write is tried at the next call."""
         with self._lock:
             known = self._read()
             before = known.get(verdict.digest, ImageVerdict(verdict.digest))
