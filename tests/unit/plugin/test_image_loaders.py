@@ -302,7 +302,18 @@ def test_what_its_own_list_of_preloaded_libraries_names_is_read_below_the_mount(
     machine.looks()
     found = machine.check.findings(KEY)
     assert (found.own_list, found.is_hidden) == (("/lib/libown.so", "/lib/libtwo.so"), False)
-    for other in ("21 20 8:1 / / rw - ext4 /dev/sda1 rw\n", overlay.replace("lowerdir", "lowerdir+"), "x", ""):
+    many = "21 20 0:9 / / rw - overlay overlay rw,lowerdir=trap:lower:lowest,upperdir={},workdir=/w"
+    mountinfo.write_text(many.format(tmp_path / "new/fs"))
+    machine.check.check({})
+    machine.looks()
+    assert machine.check.findings(KEY).own_list == ("/lib/libown.so", "/lib/libtwo.so"), "by names in their folder"
+    for other in (
+        many.format("fs"),
+        "21 20 8:1 / / rw - ext4 /dev/sda1 rw\n",
+        overlay.replace("lowerdir", "lowerdir+"),
+        "x",
+        "",
+    ):
         mountinfo.write_text(other)
         machine.check.check({})
         machine.looks()

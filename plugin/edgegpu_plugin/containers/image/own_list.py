@@ -19,6 +19,7 @@ _MOST_BYTES, _MOST_LAYERS = 4096, 256
 _NUMBER_AT, _PLACE_AT = 2, 4
 """In a line of /proc/PID/mountinfo (proc_pid_mountinfo(5)): a file system's number, and where it is mounted."""
 _LOWER = re.compile(r"(?:^|,)lowerdir\+?=((?:[^,\\]|\\.)*)")
+_UPPER = re.compile(r"(?:^|,)upperdir=((?:[^,\\]|\\.)*)")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -61,10 +62,20 @@ def _overlays(process: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _layers(options: str) -> list[Path]:
-    """Return the layers in the options of an overlay, the uppermost first."""
+    """Return the layers in the options of an overlay, the uppermost first.
+
+    Of an image with many layers containerd mounts them by their names in the folder of all layers, for a page has to
+    hold the options (`compactLowerdirOption` in its mount_linux.go); the upper one stays whole.
+    """
+    upper = _UPPER.search(options)
+    above = Path(_plain(upper[1])).parent.parent if upper else Path()
     folders = [one for found in _LOWER.findall(options) for one in re.split(r"(?<!\\):", found)]
-    plain = (_OCTAL.sub(lambda octal: chr(int(octal[1], 8)), folder) for folder in folders if folder)
-    return [Path(one) for one in plain if one.startswith("/")][:_MOST_LAYERS]
+    paths = (above / _plain(folder) for folder in folders if folder)
+    return [path for path in paths if path.is_absolute()][:_MOST_LAYERS]
+
+
+def _plain(text: str) -> str:
+    return _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), text)
 
 
 def _in_layer(layer: Path) -> bytes:
