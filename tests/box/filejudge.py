@@ -11,7 +11,8 @@ COMMITTED, ROLLED_BACK, NOT_BEGUN = "COMMITTED", "ROLLED_BACK", "NOT_BEGUN"
 """How an operation ends; not begun: it died before there was anything of it, and what stood stands."""
 
 _KEPT = (
-    r"/var/lib/edgegpu(/((inventory|selftest|live-limits|clock)\.json|kubelet-version|unknown-cluster))?",  # seen
+    r"/var/lib/edgegpu(/((inventory|selftest|live-limits|clock|images)\.json|kubelet-version|unknown-cluster))?",
+    r"/var/lib/edgegpu/limiter(/[^/]+)?",  # fitted to the driver by whichever version runs
     r"/var/lib/edgegpu/(agent|identity|collected|upgrades)(/.*)?",  # what belongs to the agent, in no transaction
     r"/var/lib/edgegpu/tx(/(state|log|k3s))?",  # the last transaction's record, and the history
 )

@@ -76,6 +76,16 @@ for name in (b"cuInit", b"cuFromTomorrow"):
     newer = cuda.cuGetProcAddress_v2(name, ctypes.byref(found), 12000, ctypes.c_uint64(0), ctypes.byref(status))
     print(*plain, newer, status.value, found.value is not None)
 """
+_NOEXEC = """
+import pathlib, sys
+from edgegpu_plugin.containers.driver.limiter_copies import LimiterCopies
+from edgegpu_plugin.containers.driver_files import DriverFiles, Library
+from edgegpu_plugin.containers.limiter_files import find_limiter
+copies, driver = map(pathlib.Path, sys.argv[1:])
+library = Library(driver / "libcuda.so.1", ("libcuda.so.1",))
+limiter = find_limiter(pathlib.Path("{limiter}"))
+print(LimiterCopies(copies).of(limiter, DriverFiles(root=driver, version="", libraries=(library,))) == limiter)
+"""
 _ALLOCATE = """
 import ctypes
 cuda, context, memory = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
@@ -248,6 +258,18 @@ def test_over_a_driver_that_is_no_library_the_whole_limiter_is_laid_and_that_is_
 def test_where_no_copy_can_be_written_the_whole_limiter_is_laid(box: Box) -> None:
     (box.folder / "state").write_text("a file in the folder's place")
     assert box.made() == box.limiter
+
+
+def test_on_a_file_system_without_programs_the_whole_limiter_is_laid(box: Box) -> None:
+    """No loader maps a library from there: of a list it would be left out, and the image's own driver be used."""
+    box.copies_folder.mkdir(parents=True)
+    code = _NOEXEC.format(limiter=str(next(iter(box.limiter.libraries.values())).parent))
+    script = 'mount --bind "$1" "$1" && mount -o remount,bind,noexec "$1" && exec "$2" -c "$3" "$1" "$4"'
+    user = () if os.geteuid() == 0 else ("-Ur",)
+    command = ["unshare", *user, "-m", "sh", "-c", script, "sh", box.copies_folder, sys.executable, code, box.driver]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "True\n"
+    assert f"the file system of {box.copies_folder} is mounted with noexec; programs find functions" in done.stderr
 
 
 def test_the_copy_of_a_library_is_loaded_beside_a_driver_of_its_name(box: Box) -> None:

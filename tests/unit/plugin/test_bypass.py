@@ -101,6 +101,9 @@ def test_the_driver_of_its_image_that_a_process_past_the_limiter_uses_is_named(
     (machine.proc / "7").mkdir(exist_ok=True)
     own = f"/opt/libcuda.so.1\n7f81-7f82 r-xp 00000000 fe:01 {limiter.stat().st_ino} /usr/lib64/libcuda.so.1"
     assert seen(own) == "", "it has the limiter too: it went to a driver by a path"
+    for before in ("/usr/lib64/libcuda.so.1", "/usr/lib64/libcuda.so.1 (deleted)"):
+        assert seen("/bin/app", before) == "", "the limiter of before an upgrade"
+    assert seen("/usr/lib64/libcuda.so.1", "/opt/libcuda.so.1 (deleted)") == "/opt/libcuda.so.1"
     machine.held[KEY] = replace(machine.held[KEY], limiter=None)
     assert seen("/opt/libcuda.so.1") == ""
 

@@ -289,8 +289,11 @@ def test_what_its_own_list_of_preloaded_libraries_names_is_read_below_the_mount(
     (tmp_path / "trap/etc").symlink_to(tmp_path / "lowest/etc")  # out of its layer
     layers = ":".join(str(tmp_path / name).replace(" ", "\\040") for name in ("trap", "upper one", "lower", "lowest"))
     overlay = f"21 20 0:9 / / rw,relatime - overlay overlay rw,lowerdir={layers},upperdir=/u,workdir=/w"
-    mountinfo = machine.process / "mountinfo"
-    mountinfo.write_text(f"22 21 0:5 / /proc rw - proc proc rw\n{overlay}\n")
+    (machine.process / "mountinfo").write_text(f"22 21 0:5 / /proc rw - proc proc rw\n{overlay}\n")
+    mountinfo = machine.process.parent / "self/mountinfo"
+    mountinfo.parent.mkdir()
+    other = overlay.replace("0:9 / /", "0:8 / /").replace("trap", "lowest")
+    mountinfo.write_text(f"{other}\n{overlay.replace('/ / rw', '/ /run/containerd/rootfs rw')}\n")
     machine.looks()
     found = machine.check.findings(KEY)
     assert (found.own_list, found.is_hidden) == (("/lib/libown.so", "/lib/libtwo.so"), True)
@@ -299,11 +302,40 @@ def test_what_its_own_list_of_preloaded_libraries_names_is_read_below_the_mount(
     machine.looks()
     found = machine.check.findings(KEY)
     assert (found.own_list, found.is_hidden) == (("/lib/libown.so", "/lib/libtwo.so"), False)
-    for other in ("21 20 8:1 / / rw - ext4 /dev/sda1 rw\n", overlay.replace("lowerdir", "lowerdir+"), "x", ""):
+    many = "21 20 0:9 / / rw - overlay overlay rw,lowerdir=trap:lower:lowest,upperdir={},workdir=/w"
+    mountinfo.write_text(many.format(tmp_path / "new/fs"))
+    machine.check.check({})
+    machine.looks()
+    assert machine.check.findings(KEY).own_list == ("/lib/libown.so", "/lib/libtwo.so"), "by names in their folder"
+    for other in (
+        many.format("fs"),
+        "21 20 8:1 / / rw - ext4 /dev/sda1 rw\n",
+        overlay.replace("lowerdir", "lowerdir+"),
+        "x",
+        "",
+    ):
         mountinfo.write_text(other)
         machine.check.check({})
         machine.looks()
         assert bool(machine.check.findings(KEY).own_list) == ("lowerdir+" in other)
+
+
+def test_an_overlay_that_a_container_mounted_itself_says_nothing_of_its_image(tmp_path: Path) -> None:
+    """Its process lives in it, and its layer is a folder of its choice: what is there is no list of the image's."""
+    machine = Machine(tmp_path, {GLIBC: DEBIAN, LIST: b""})
+    for name, content in (("image", b"/lib/libown.so"), ("chosen", b"/tmp/any.so")):
+        (tmp_path / name / "etc").mkdir(parents=True)
+        (tmp_path / name / LIST[1:]).write_bytes(content)
+    (machine.process.parent / "self").mkdir()
+    runtimes = f"21 20 0:9 / /run/rootfs rw - overlay overlay rw,lowerdir={tmp_path / 'image'},upperdir=/u,workdir=/w\n"
+    (machine.process.parent / "self/mountinfo").write_text(runtimes)
+    own = f"91 90 0:77 / / rw - overlay overlay rw,lowerdir={tmp_path / 'chosen'}:/x\n"
+    named = f"92 91 0:77 /\r{runtimes.replace('/run/rootfs', '/').strip()} /mnt rw - overlay overlay rw\n"
+    for some in (own, runtimes.replace("/run/rootfs", "/") + own, own + named):
+        (machine.process / "mountinfo").write_bytes(some.encode())
+        machine.check.check({})
+        machine.looks()
+        assert machine.check.findings(KEY).own_list == ()
 
 
 def test_what_the_image_or_its_pod_asks_of_the_driver_is_read(tmp_path: Path) -> None:

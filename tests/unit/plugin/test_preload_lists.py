@@ -108,14 +108,21 @@ def test_the_store_is_bounded_and_the_earliest_go(tmp_path: Path) -> None:
     assert (len(kept.references), kept.references[-1]) == (16, "tag:39")
 
 
-def test_a_store_that_cannot_be_written_says_so_and_starts_go_on(
+def test_a_store_that_cannot_be_written_says_so_once_and_counts_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").touch()
-    made = lists(tmp_path / "file")
+    folder = tmp_path / "state"
+    folder.touch()
+    made = lists(folder)
+    for _ in range(3):
+        made.keep(pod("u", digest=DIGEST), "main", OWN)
+    assert [one.message.partition(": ")[0] for one in caplog.records if "keep" in one.message] == [
+        "cannot keep what was found of an image over a restart"
+    ]
+    assert text(made, pod("u", digest=DIGEST)) == OURS
+    folder.unlink()
     made.keep(pod("u", digest=DIGEST), "main", OWN)
-    assert "cannot keep what was found of an image" in caplog.text
-    assert text(made, pod("u", digest=DIGEST)) == ""
+    assert text(lists(folder), pod("u", digest=DIGEST)) == OURS
 
 
 _DIGESTS = st.sampled_from(["", "sha256:1", "sha256:2"])

@@ -5,6 +5,7 @@ of NVML), and take another form where it is absent. One that is there and is not
 """
 
 import logging
+import os
 import shutil
 import threading
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from edgegpu_base.files import stamp, write_atomic
 from edgegpu_core.reasons import NEWER_DRIVER_REMEDY, unknown_functions
 from edgegpu_plugin.containers.driver_files import DriverFiles
 from edgegpu_plugin.containers.limiter_files import LimiterFiles
+from edgegpu_plugin.errors import PluginError
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ class LimiterCopies:
         if unlisted != self._unlisted and any(unlisted.values()):
             names = [name for some in unlisted.values() for name in some]
             _LOG.warning("%s; %s", unknown_functions(names), NEWER_DRIVER_REMEDY)
+        if os.statvfs(self._folder).f_flag & os.ST_NOEXEC:  # a mount of a copy in a container would have that too
+            raise PluginError(f"the file system of {self._folder} is mounted with noexec")
         self._unlisted = unlisted
         self._made = (self._stamps(sources, copies), copies)
         return copies

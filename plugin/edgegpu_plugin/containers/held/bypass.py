@@ -6,6 +6,7 @@ process. Nothing here prevents that; it is found and told, and by setting the pr
 
 import logging
 import os
+import platform
 import signal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -13,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_plugin.cards.nvml_library import CardProcess
+from edgegpu_plugin.containers.cdi import library_folders
 from edgegpu_plugin.containers.cgroups import CgroupOwner, has_ended, owner_of_process, stat_words
-from edgegpu_plugin.containers.limiter_files import FOLDER
+from edgegpu_plugin.containers.limiter_files import FOLDER, PRELOADED_OVER
 from edgegpu_plugin.containers.usage_file import is_mapped, mapped_files, process_maps
 
 _LOG = logging.getLogger(__name__)
@@ -34,6 +36,9 @@ SLACK = 1.02
 _MIB = 1 << 20
 _BEGAN_AT = 19
 """In /proc/PID/stat behind the name: when the process began, in the kernel's ticks."""
+_MOUNTED = {f"{folder}/{Path(PRELOADED_OVER).name}" for folder in library_folders(platform.machine())}
+"""Where each held container has the limiter's library, that of its start: an upgrade brings another."""
+_DELETED = " (deleted)"
 
 ContainerKey = tuple[str, str]
 """kubelet's UID of the pod, and the container's name."""
@@ -261,8 +266,9 @@ def _own_driver(maps: bytes, limiter: Path | None) -> str:
     """Return the path of a mapped driver that neither the plugin has mounted nor is the limiter; empty without one."""
     if limiter is None or is_mapped(limiter, maps):
         return ""  # then a program of its own went to the driver past it
-    named = (path for path in mapped_files(maps) if path.rpartition("/")[2].startswith("libcuda.so"))
-    return next((path for path in named if not path.startswith(f"{FOLDER}/")), "")
+    paths = (path.removesuffix(_DELETED) for path in mapped_files(maps))
+    named = (path for path in paths if path.rpartition("/")[2].startswith("libcuda.so"))
+    return next((path for path in named if path not in _MOUNTED and not path.startswith(f"{FOLDER}/")), "")
 
 
 def _began(process: Path) -> str:

@@ -44,6 +44,7 @@ class ImageVerdicts:
         self._path = state / "images.json"
         self._lock = threading.Lock()
         self._verdicts: dict[str, ImageVerdict] | None = None
+        self._is_written = True
 
     def of(self, digests: Iterable[str], reference: str = "") -> tuple[ImageVerdict, ...]:
         """Return the verdicts on images with these digests, and on those that were asked for by this name."""
@@ -53,7 +54,7 @@ class ImageVerdicts:
         return tuple(one for one in known if one.digest in wanted or (reference and reference in one.references))
 
     def put(self, verdict: ImageVerdict) -> None:
-        """Keep what was found of an image, beside what was found before; a failed write is logged, and tried again."""
+        """Keep what was found of an image, beside what was found before; a failed write is tried at the next call."""
         with self._lock:
             known = self._read()
             before = known.get(verdict.digest, ImageVerdict(verdict.digest))
@@ -64,17 +65,20 @@ class ImageVerdicts:
                 own_driver=verdict.own_driver or before.own_driver,
                 own_list=verdict.own_list or before.own_list,
             )
-            if merged == known.get(verdict.digest):
+            if merged == known.get(verdict.digest) and self._is_written:
                 return
             kept = [one for digest, one in known.items() if digest != verdict.digest][-_MOST_IMAGES + 1 :]
             verdicts = {one.digest: one for one in (*kept, merged)}
+            self._verdicts = verdicts
             text = json.dumps({"version": _VERSION, "images": [asdict(one) for one in verdicts.values()]}, indent=1)
             try:
                 write_if_changed(self._path, text + "\n", mode=_FILE_MODE)
             except EdgegpuError as error:
-                _LOG.warning("cannot keep what was found of an image: %s", error)
-                return
-            self._verdicts = verdicts
+                if self._is_written:  # once, and not at each look
+                    _LOG.warning("cannot keep what was found of an image over a restart: %s", error)
+                self._is_written = False
+            else:
+                self._is_written = True
 
     def _read(self) -> dict[str, ImageVerdict]:
         if self._verdicts is None:
