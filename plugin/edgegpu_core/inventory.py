@@ -1,7 +1,7 @@
 """The cards of a node: physical cards and MIG devices, in PCI order, as placement sees them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgegpu_core.deviceid import MAX_ID_LENGTH
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel
@@ -78,6 +78,16 @@ def usable(cards: Iterable[Card], exclude: frozenset[str] = frozenset()) -> tupl
 def slots(cards: Iterable[Card], model: ResourceModel) -> tuple[CardCapacity, ...]:
     """Return the cards as placement sees them, in the order given."""
     return tuple(CardCapacity(card.uuid, card.label, card.units(model), card.healthy) for card in cards)
+
+
+def kept_as_before(card: Card, past: Card | None) -> Card:
+    """Return a card with what the driver kept of it before, where it does not say that now: no unit is added by that.
+
+    A driver before 510 does not say it either, and shows a smaller card.
+    """
+    if past is None or card.kept_mib is not None or card.memory_mib != past.memory_mib:
+        return card
+    return replace(card, kept_mib=past.kept_mib)
 
 
 def offer_text(card: Card, model: ResourceModel) -> str:

@@ -15,7 +15,7 @@ from edgegpu_base.process.clocks import boot_id
 from edgegpu_base.process.tasks import Task
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.injection import Injection, NodeVersions
-from edgegpu_core.inventory import Card, offer_text, usable
+from edgegpu_core.inventory import Card, kept_as_before, offer_text, usable
 from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.reasons import cardless
@@ -345,6 +345,7 @@ class NodePart:
 
     def _on_cards(self, cards: tuple[Card, ...]) -> None:
         """Take the cards that NVML found; runs on NVML's thread."""
+        cards = tuple(kept_as_before(card, self._past.get(card.uuid)) for card in cards)
         offered = usable(cards, self._config.exclude)
         if cards and not offered:
             _LOG.warning("placement.exclude leaves none of the %d cards", len(cards))

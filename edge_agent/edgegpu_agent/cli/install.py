@@ -199,7 +199,7 @@ def install(  # noqa: PLR0913  (one for each option)
             policy=_policy(policy),
             exclude=_excluded(exclude),
             unit_mib=unit_mib,
-            reserve_mib=None if agent_only else _reserve(reserve_mib, driver_root, as_json=json),
+            reserve_mib=None if agent_only else _reserve(reserve_mib, role, driver_root, unit_mib, as_json=json),
             driver_root=driver_root,
             isolation=_isolation(isolation, as_json=json),
             nodes=tuple(node or ()),
@@ -261,11 +261,16 @@ def _isolation(text: str | None, *, as_json: bool) -> str | None:
     return wanted_isolation(text, Layout(), say=sayer(as_json=as_json))
 
 
-def _reserve(text: str | None, driver_root: str | None, *, as_json: bool) -> int | str | None:
-    from edgegpu_agent.cli.setup.reserve_option import wanted_reserve  # noqa: PLC0415  (slow to load)
+def _reserve(
+    text: str | None, role: str | None, driver_root: str | None, unit_mib: int | None, *, as_json: bool
+) -> int | str | None:
+    from edgegpu_agent.cli.setup.reserve_option import CardOptions, wanted_reserve  # noqa: PLC0415  (slow to load)
     from edgegpu_installer.layout import Layout  # noqa: PLC0415
+    from edgegpu_installer.plan.site import MachineRole  # noqa: PLC0415
 
-    return wanted_reserve(text, Layout(), driver_root=driver_root, say=sayer(as_json=as_json))
+    offers = role != MachineRole.EXTENDER_ONLY
+    options = CardOptions(driver_root=driver_root, unit_mib=unit_mib, offers=offers)
+    return wanted_reserve(text, Layout(), options=options, say=sayer(as_json=as_json))
 
 
 def _role(text: str | None) -> "MachineRole | None":

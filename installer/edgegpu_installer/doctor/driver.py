@@ -116,7 +116,7 @@ def _version_troubles(
     if branch.isdigit() and int(branch) < FIRST_DRIVER:
         yield broken(
             f"the driver {told or module or library} is older than {FIRST_DRIVER}, the oldest that edgegpu supports: "
-            "programs that it holds get no card memory",
+            "it is not tried there, and before 396 programs that it holds get no card memory",
             f"install a driver of branch {FIRST_DRIVER} or newer",
         )
     if missing := missing_below(probe.at(probe.settings.driver_root)):

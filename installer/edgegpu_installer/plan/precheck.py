@@ -271,7 +271,7 @@ def _driver(facts: MachineFacts) -> Iterator[Finding]:
     if branch.isdigit() and int(branch) < FIRST_DRIVER:
         yield _no(
             f"the NVIDIA driver {facts.cards.version}",
-            f"edgegpu needs {FIRST_DRIVER} or newer: programs do not learn from an older one which card they are on",
+            f"edgegpu needs {FIRST_DRIVER} or newer: older ones are not tried, and before 396 programs get no memory",
             f"install a driver of branch {FIRST_DRIVER} or newer; a card for which there is none cannot be shared",
         )
     if facts.cards.missing:

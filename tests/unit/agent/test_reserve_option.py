@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edgegpu_agent.cli.common import CliError
-from edgegpu_agent.cli.setup.reserve_option import wanted_reserve
+from edgegpu_agent.cli.setup.reserve_option import CardOptions, wanted_reserve
 from edgegpu_installer.layout import Layout
 
 REFUSED = 'echo "Field \\"memory.reserved\\" is not a valid field to query."; exit 2'
@@ -21,8 +21,8 @@ class Box:
         program.write_text(f"#!/bin/sh\n{smi}\n")
         program.chmod(0o755)
 
-    def wanted(self, text: str | None) -> int | str | None:
-        return wanted_reserve(text, self.layout, driver_root=None, say=self.said.append)
+    def wanted(self, text: str | None, options: CardOptions = CardOptions()) -> int | str | None:  # noqa: B008  (frozen)
+        return wanted_reserve(text, self.layout, options=options, say=self.said.append)
 
 
 @pytest.fixture
@@ -33,8 +33,26 @@ def box(tmp_path: Path) -> Box:
 def test_a_new_installation_keeps_back_what_the_driver_keeps_and_says_it(box: Box) -> None:
     assert box.wanted(None) == "auto"
     assert box.said == [
-        "note: card 0 offers 14916 of 15360 MiB: the driver keeps the rest",
-        "note: card 1 offers all of its 16384 MiB: the driver does not say what it keeps",
+        "note: card 0 has 58 units of 256 MiB to offer: of its 15360 MiB the driver keeps 444",
+        "note: card 1 has 64 units of 256 MiB to offer: of its 16384 MiB the driver does not say what it keeps",
+    ]
+
+
+def test_a_machine_that_offers_no_card_says_nothing_of_cards(box: Box) -> None:
+    assert (box.wanted(None, CardOptions(offers=False)), box.said) == ("auto", [])
+
+
+def test_units_are_of_the_size_that_is_asked_for_or_configured(box: Box) -> None:
+    box.layout.etc.mkdir(parents=True)
+    box.layout.plugin_yaml.write_text("version: 1\nnode_name: box\nresources: {unit_mib: 512}\n")
+    for options in (CardOptions(), CardOptions(unit_mib=1024)):
+        box.wanted("auto", options)
+    units = [line.partition(" to offer")[0] for line in box.said]
+    assert units == [
+        "note: card 0 has 29 units of 512 MiB",
+        "note: card 1 has 32 units of 512 MiB",
+        "note: card 0 has 14 units of 1024 MiB",
+        "note: card 1 has 16 units of 1024 MiB",
     ]
 
 
@@ -49,7 +67,9 @@ def test_a_box_in_use_keeps_the_units_that_it_offers(box: Box) -> None:
 def test_a_driver_before_510_does_not_say_it(tmp_path: Path) -> None:
     box = Box(tmp_path, smi=f'case "$1" in *reserved*) {REFUSED};; esac; echo "0, 7611"')
     assert box.wanted(None) == "auto"
-    assert box.said == ["note: card 0 offers all of its 7611 MiB: the driver does not say what it keeps"]
+    assert box.said == [
+        "note: card 0 has 29 units of 256 MiB to offer: of its 7611 MiB the driver does not say what it keeps"
+    ]
 
 
 def test_without_an_answer_nothing_is_said(tmp_path: Path) -> None:

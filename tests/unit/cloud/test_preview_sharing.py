@@ -35,10 +35,12 @@ def birth(*capabilities: str) -> Json:
     return {"state": "birth", "capabilities": list(capabilities)}
 
 
-def details(*, sharing: bool = True, held: bool = True, told: bool = True, status: Json | None = None) -> BoxDetails:
+def details(
+    *, sharing: bool = True, held: bool = True, told: bool = True, status: Json | None = None, units: int = 60
+) -> BoxDetails:
     head = {"enrolment": 1, "epoch": {"count": 1, "nonce": "0" * 16}, "n": 1, "age_s": 0}
     cards = [
-        {"uuid": f"GPU-{at}", "label": str(at), "name": "T4", "memory_mib": 15_360, "units": 60, "healthy": True}
+        {"uuid": f"GPU-{at}", "label": str(at), "name": "T4", "memory_mib": 15_360, "units": units, "healthy": True}
         for at in range(2)
     ]
     cards.append({**cards[0], "uuid": "GPU-2", "label": "2", "excluded": True})
@@ -93,6 +95,10 @@ def test_a_card_that_is_not_there_is_rejected_in_the_preview_as_in_the_request()
 
 def test_another_unit_fits_where_nobody_holds_shares_and_the_node_stays_small() -> None:
     assert of(UnitSize(rev=0, mib=512), details(held=False)) == ItemPreview(PreviewVerdict.CHANGED, "60 units in all")
+    assert of(UnitSize(rev=0, mib=512), details(held=False, units=58)) == ItemPreview(
+        PreviewVerdict.CHANGED,
+        "58 units in all at most",  # a box that keeps something back of each card
+    )
     assert of(UnitSize(rev=0, mib=1), details(held=False)).answer is PreviewVerdict.REJECTED
 
 

@@ -14,7 +14,7 @@ from edgegpu_core.deviceid import (
     memory_ids,
     parse,
 )
-from edgegpu_core.inventory import Card, FreeAmounts, offer_text, slots, usable
+from edgegpu_core.inventory import Card, FreeAmounts, kept_as_before, offer_text, slots, usable
 from edgegpu_core.model import ModelError, ResourceModel, short_name
 
 UUID = "GPU-5cd4f6f4-3a5b-4e0c-9d5e-0123456789ab"
@@ -177,3 +177,12 @@ def test_short_names() -> None:
 def test_the_smallest_size_is_found_at_once_whatever_a_driver_says_of_its_memory() -> None:
     with pytest.raises(ModelError, match=r"set unit_mib to 703687441777 or more"):
         ResourceModel(unit_mib=1).check_device_count([1 << 44] * 1000)
+
+
+def test_what_the_driver_kept_counts_on_where_it_does_not_say_it_and_the_card_is_as_large() -> None:
+    past = Card(uuid="GPU-1", index=0, name="T4", memory_mib=15360, pci="p", minor=0, kept_mib=444)
+    silent = replace(past, kept_mib=None)
+    assert kept_as_before(silent, past).kept_mib == 444
+    assert kept_as_before(replace(silent, memory_mib=15109), past).kept_mib is None  # as a driver before 510 shows it
+    assert kept_as_before(replace(silent, kept_mib=300), past).kept_mib == 300
+    assert kept_as_before(silent, None).kept_mib is None

@@ -188,13 +188,25 @@ def _unit(mib: int, reports: CardReports) -> ItemPreview:
             PreviewVerdict.REJECTED,
             phrase("pods hold shares in units of %(mib)s MiB, stop them: %(pods)s", mib=now, pods=holders),
         )
-    units = sum(card.memory_mib // mib for card in reports.inventory.cards if not card.excluded)
+    cards = [card for card in reports.inventory.cards if not card.excluded]
+    units = sum(card.memory_mib // mib for card in cards)
     if units >= MOST_UNITS:
         return ItemPreview(
             PreviewVerdict.REJECTED,
             phrase("that makes %(units)s units, and a node has fewer than %(most)s", units=units, most=MOST_UNITS),
         )
-    return ItemPreview(PreviewVerdict.CHANGED, phrase_n("%(num)d unit in all", "%(num)d units in all", units))
+    offered = [_most_offered_mib(card, now) for card in cards]
+    if offered == [card.memory_mib for card in cards]:
+        text = phrase_n("%(num)d unit in all", "%(num)d units in all", units)
+    else:
+        most = sum(one // mib for one in offered)
+        text = phrase_n("%(num)d unit in all at most", "%(num)d units in all at most", most)
+    return ItemPreview(PreviewVerdict.CHANGED, text)
+
+
+def _most_offered_mib(card: CardReport, unit_mib: int) -> int:
+    """Return the most MiB that a card may offer by the units that it has; a box does not report what it keeps back."""
+    return min(card.memory_mib, card.units * unit_mib + unit_mib - 1) if card.units else card.memory_mib
 
 
 def _names(names: Sequence[str]) -> str:
