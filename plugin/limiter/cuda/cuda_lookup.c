@@ -52,13 +52,20 @@ static int first_with(const char *begin, size_t length)
 	return low;
 }
 
-/* What stands in for a function; NULL: nothing does. */
+/* What stands in for a function; NULL: nothing does. The hooks are sorted as the list is. */
 static void *hook_of(int function)
 {
-	for (int i = 0; i < hooked_count; i++)
-		if (hooked_functions[i].function == function)
-			return hooked_functions[i].hook;
-	return NULL;
+	int low = 0, high = hooked_count;
+
+	while (low < high) {
+		int middle = low + (high - low) / 2;
+
+		if (hooked_functions[middle].function < function)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < hooked_count && hooked_functions[low].function == function ? hooked_functions[low].hook : NULL;
 }
 
 static bool is_a_hook(const void *given)
