@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,7 +130,9 @@ class ProxySite:
 
     def handshake(self, source: str) -> ssl.SSLSocket | None:
         """Return a connection from an address to the proxy; None where the proxy has closed it."""
-        with ExitStack() as stack:
+        with ExitStack() as stack, warnings.catch_warnings():
+            # Python 3.11's wrap_socket leaves its socket open where the proxy has reset it before.
+            warnings.simplefilter("ignore", ResourceWarning)
             try:
                 link = stack.enter_context(socket.create_connection((HOST, self.port), 60, (source, 0)))
                 secure = _trust().wrap_socket(link, server_hostname=HOST)
