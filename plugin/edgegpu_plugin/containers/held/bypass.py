@@ -6,6 +6,7 @@ process. Nothing here prevents that; it is found and told, and by setting the pr
 
 import logging
 import os
+import platform
 import signal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_plugin.cards.nvml_library import CardProcess
+from edgegpu_plugin.containers.cdi import library_folders
 from edgegpu_plugin.containers.cgroups import CgroupOwner, has_ended, owner_of_process, stat_words
 from edgegpu_plugin.containers.limiter_files import FOLDER
 from edgegpu_plugin.containers.usage_file import is_mapped, mapped_files, process_maps
@@ -32,6 +34,8 @@ SLACK = 1.02
 """By how much the driver's own figure of a container may be over its limit, as a factor."""
 
 _MIB = 1 << 20
+_REPLACED = " (deleted)"
+"""How the kernel ends the path of a mapped file that has no name any more."""
 _BEGAN_AT = 19
 """In /proc/PID/stat behind the name: when the process began, in the kernel's ticks."""
 
@@ -258,11 +262,20 @@ class BypassDetector:
 
 
 def _own_driver(maps: bytes, limiter: Path | None) -> str:
-    """Return the path of a mapped driver that neither the plugin has mounted nor is the limiter; empty without one."""
+    """Return the path of a mapped driver that neither the plugin has mounted nor is the limiter; empty without one.
+
+    The limiter that was mounted before an upgrade, or before the driver changed, is another file: it is known by where
+    it is mounted. Where the image has a link in place of that folder, the kernel says that the file was replaced.
+    """
     if limiter is None or is_mapped(limiter, maps):
         return ""  # then a program of its own went to the driver past it
-    named = (path for path in mapped_files(maps) if path.rpartition("/")[2].startswith("libcuda.so"))
-    return next((path for path in named if not path.startswith(f"{FOLDER}/")), "")
+    ours = library_folders(platform.machine())
+    for path in mapped_files(maps):
+        folder, _, name = path.rpartition("/")
+        is_ours = folder in ours or path.startswith(f"{FOLDER}/") or path.endswith(_REPLACED)
+        if name.startswith("libcuda.so") and not is_ours:
+            return path
+    return ""
 
 
 def _began(process: Path) -> str:
