@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from native import cudart
 from native.limiterkit import NULL_CARD, Container, make_container, make_null_container
+from unit.plugin.test_leases import is_soon, leased
 
 from edgegpu_base.elf import ElfError, library_of, opened_library, without
 from edgegpu_plugin.containers.driver.limiter_copies import LimiterCopies
@@ -235,6 +236,16 @@ def test_a_copy_is_made_once_for_a_driver_and_one_that_runs_keeps_its_own(box: B
     box.made()
     assert library_of(path.read_bytes()).soname == "libcuda.so.1"
     assert sorted(one.name for one in box.copies_folder.iterdir()) == ["libcuda.so.1", "libnvidia-ml.so.1"]
+
+
+def test_a_copy_on_which_a_container_has_a_lease_is_made_anew_at_once(box: Box) -> None:
+    """The plugin has it open no more after its own restart."""
+    path = box.made().libraries["libcuda.so.1"]
+    first = path.stat().st_ino
+    with leased(path):
+        assert is_soon(lambda: LimiterCopies(box.copies_folder).of(box.limiter, _files(box)))
+        assert path.stat().st_ino != first
+    assert library_of(path.read_bytes()).soname == "libcuda.so.1"
 
 
 def _files(box: Box) -> DriverFiles:

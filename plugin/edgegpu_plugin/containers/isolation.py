@@ -60,6 +60,8 @@ class IsolatedContainers:
 
     _has_renewed = False
     """Whether the live limits were written again since this process began."""
+    mounted: LimiterFiles | None = None
+    """The limiter's libraries as containers get them; None until the driver's files are made."""
 
     def __init__(
         self,
@@ -86,8 +88,6 @@ class IsolatedContainers:
             proc: where the processes that use cards, and through those of containers their images, are looked at.
         """
         self._selftest = selftest
-        self.mounted: LimiterFiles | None = None
-        """The limiter's libraries as containers get them; None until the driver's files are made."""
         self.folders = ContainerFolders(root=run / "containers")
         self._live, self._settings, self._state = live, settings, state
         self._libraries: tuple[object, LimiterFiles] | None = None

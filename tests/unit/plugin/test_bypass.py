@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -97,13 +98,17 @@ def test_the_driver_of_its_image_that_a_process_past_the_limiter_uses_is_named(
     machine.look()
     assert machine.detector.own_driver(KEY) == "", "the process has ended"
     assert seen("/run/edgegpu/container/driver/libcuda.so.1") == "", "the node's, by its path"
+    older = "/usr/lib64/libcuda.so.1 (deleted)", f"/usr/lib/{platform.machine()}-linux-gnu/libcuda.so.550.54"
+    assert seen(*older, "/run/edgegpu/container/driver/libcuda.so.1") == "", "what was mounted before an upgrade"
+    assert seen("/lib/libcuda.so.1 (deleted)") == "", "the same where the image has a link in place of its folder"
+    assert seen(*older, "/usr/lib64/compat/libcuda.so.1") == "/usr/lib64/compat/libcuda.so.1"
     assert seen("/bin/app", "/lib/libcudart.so.12") == ""
     (machine.proc / "7").mkdir(exist_ok=True)
     own = f"/opt/libcuda.so.1\n7f81-7f82 r-xp 00000000 fe:01 {limiter.stat().st_ino} /usr/lib64/libcuda.so.1"
     assert seen(own) == "", "it has the limiter too: it went to a driver by a path"
     for before in ("/usr/lib64/libcuda.so.1", "/usr/lib64/libcuda.so.1 (deleted)"):
         assert seen("/bin/app", before) == "", "the limiter of before an upgrade"
-    assert seen("/usr/lib64/libcuda.so.1", "/opt/libcuda.so.1 (deleted)") == "/opt/libcuda.so.1"
+    assert seen("/usr/lib64/libcuda.so.1", "/opt/libcuda.so.1") == "/opt/libcuda.so.1"
     machine.held[KEY] = replace(machine.held[KEY], limiter=None)
     assert seen("/opt/libcuda.so.1") == ""
 

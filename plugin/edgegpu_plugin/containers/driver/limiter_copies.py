@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edgegpu_base.elf import library_of, opened_library, without
 from edgegpu_base.errors import EdgegpuError
-from edgegpu_base.files import stamp, write_atomic
+from edgegpu_base.files import read_at_once, stamp, write_atomic
 from edgegpu_core.reasons import NEWER_DRIVER_REMEDY, unknown_functions
 from edgegpu_plugin.containers.driver_files import DriverFiles
 from edgegpu_plugin.containers.limiter_files import LimiterFiles
@@ -105,9 +105,17 @@ def _make(copy: Path, source: Path, real: Path | None) -> tuple[str, ...]:
             exported = library.exports()
         content = without(content, [name for name in listed if listed[name] and name not in exported])
         unlisted = [name for name in sorted(exported) if exported[name] and name not in listed]
-    if not copy.is_file() or copy.read_bytes() != content:
+    if not _holds(copy, content):
         new = copy.with_name(f".{copy.name}.new")
         write_atomic(new, content)
         shutil.copystat(source, new)  # with the label by which SELinux lets containers read it
         new.replace(copy)
     return tuple(name for name in unlisted if not name.startswith(_DEBUGGERS))
+
+
+def _holds(copy: Path, content: bytes) -> bool:
+    """Return whether a copy has this content; one that is missing, or on which a container has a lease, has not."""
+    try:
+        return read_at_once(copy) == content
+    except OSError:
+        return False

@@ -16,7 +16,7 @@ from pathlib import Path
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.containers.cdi import library_folders
 from edgegpu_plugin.containers.cgroups import CgroupOwner, has_ended, owner_of_process, stat_words
-from edgegpu_plugin.containers.limiter_files import FOLDER, PRELOADED_OVER
+from edgegpu_plugin.containers.limiter_files import FOLDER
 from edgegpu_plugin.containers.usage_file import is_mapped, mapped_files, process_maps
 
 _LOG = logging.getLogger(__name__)
@@ -36,9 +36,8 @@ SLACK = 1.02
 _MIB = 1 << 20
 _BEGAN_AT = 19
 """In /proc/PID/stat behind the name: when the process began, in the kernel's ticks."""
-_MOUNTED = {f"{folder}/{Path(PRELOADED_OVER).name}" for folder in library_folders(platform.machine())}
-"""Where each held container has the limiter's library, that of its start: an upgrade brings another."""
-_DELETED = " (deleted)"
+_REPLACED = " (deleted)"
+"""How the kernel ends the path of a mapped file that has no name any more."""
 
 ContainerKey = tuple[str, str]
 """kubelet's UID of the pod, and the container's name."""
@@ -263,12 +262,20 @@ class BypassDetector:
 
 
 def _own_driver(maps: bytes, limiter: Path | None) -> str:
-    """Return the path of a mapped driver that neither the plugin has mounted nor is the limiter; empty without one."""
+    """Return the path of a mapped driver that neither the plugin has mounted nor is the limiter; empty without one.
+
+    The limiter that was mounted before an upgrade, or before the driver changed, is another file: it is known by where
+    it is mounted. Where the image has a link in place of that folder, the kernel says that the file was replaced.
+    """
     if limiter is None or is_mapped(limiter, maps):
         return ""  # then a program of its own went to the driver past it
-    paths = (path.removesuffix(_DELETED) for path in mapped_files(maps))
-    named = (path for path in paths if path.rpartition("/")[2].startswith("libcuda.so"))
-    return next((path for path in named if path not in _MOUNTED and not path.startswith(f"{FOLDER}/")), "")
+    folders = library_folders(platform.machine())
+    for path in mapped_files(maps):
+        folder, _, name = path.rpartition("/")
+        is_ours = folder in folders or path.startswith(f"{FOLDER}/") or path.endswith(_REPLACED)
+        if name.startswith("libcuda.so") and not is_ours:
+            return path
+    return ""
 
 
 def _began(process: Path) -> str:
