@@ -87,17 +87,15 @@ class IsolatedContainers:
             verdicts: what is kept of images; None keeps it in the run folder.
             proc: where the processes that use cards, and through those of containers their images, are looked at.
         """
-        self._selftest = selftest
         self.folders = ContainerFolders(root=run / "containers")
-        self._live, self._settings, self._state = live, settings, state
+        self._live, self._settings, self._state, self._selftest = live, settings, state, selftest
         self._libraries: tuple[object, LimiterFiles] | None = None
         self._mps = MpsShares(state, root=driver, run=run, is_wanted=settings.mode is PluginIsolation.MPS)
         self._bypass = BypassDetector(kills=settings.on_bypass is BypassPolicy.KILL, proc=proc)
-        self._uncounted = UncountedMemory()
+        self._uncounted, self._sizes = UncountedMemory(), UsageSizes()
         self._unwritten: set[ContainerKey] = set()  # their limits do not say yet what was found
         # those of the last look: in the folder of a new one may stand what was true before, or of another one
         self._looked_at: set[ContainerKey] = set()
-        self._sizes = UsageSizes()
         self._images = ImageCheck(proc=proc)
         self._preload = PreloadLists(policy=settings.preload, verdicts=verdicts or ImageVerdicts(run))
         self._reasons = ContainerReasons(

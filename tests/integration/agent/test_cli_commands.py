@@ -66,7 +66,7 @@ def test_config_check_says_auto_as_the_documents_do(tmp_path: Path) -> None:
     example = yaml.safe_load((ROOT / "docs/examples/plugin.yaml").read_text())
     assert said["driver"]["containerd_config"] == example["driver"]["containerd_config"] == "auto"
     assert {key: value for key, value in said["isolation"].items() if value == "auto"} == dict.fromkeys(
-        ("pods_may", "context_mib", "libraries"), "auto"
+        ("pods_may", "context_mib", "preload", "libraries"), "auto"
     )
     assert said["isolation"] == example["isolation"]
 

@@ -65,7 +65,14 @@ LISTS = {
 OF_A_BOX = {"namespace": "default", "app": "asr", "container": "main", "item": "policy"}
 """What the box of `console_world` has, by the parameters of paths."""
 
-OF_A_CHANGE = {"namespace": "default", "app": "asr", "container": "main", "policy": "spread", "isolation": "none"}
+OF_A_CHANGE = {
+    "namespace": "default",
+    "app": "asr",
+    "container": "main",
+    "policy": "spread",
+    "isolation": "none",
+    "confirm": "hall-1",
+}
 """What a change names, where it names it: any word fits the description."""
 
 NewWorld = Callable[[], ConsoleWorld]
@@ -161,8 +168,6 @@ def put_real_body(body: dict[str, Any], path: str) -> None:
             part.pop("args", None)
         if part.get("wait_s"):
             part["wait_s"] = 1  # an answer is waited for as long as that, and a connection does not wait for minutes
-        if "confirm" in part:
-            part["confirm"] = "hall-1"
         if isinstance(part.get("labels"), str):
             part["labels"] = ""
     if "url" in body:
