@@ -19,8 +19,6 @@ __all__ = ["by", "client"]
 
 IMAGE = "edgegpu-musl:lab"
 LOADER = Path(f"/lib/ld-musl-{platform.machine()}.so.1")
-TOLD_S = 10.0
-"""The reconciler looks every five seconds at least."""
 
 pytestmark = pytest.mark.parametrize("by", ["cdi"], indirect=True)
 
@@ -81,7 +79,7 @@ def test_an_image_with_musl_loads_neither_driver_nor_limiter_and_is_told(
     main["image"], main["env"] = musl, [{"name": name, "value": value} for name, value in env.items()]
     k3s.apply(pod("musl", spec, namespace=namespace))
     k3s.wait_phase(namespace, "musl", "Running")
-    wait_until(partial(degraded, k3s, "musl", "its image has musl"), what="the image is told of", timeout_s=TOLD_S)
+    wait_until(partial(degraded, k3s, "musl", "its image has musl"), what="the image is told of")
     said = k3s.kubectl("logs", "-n", namespace, "musl")
     assert said.startswith("Error")
     assert "opened" not in said
@@ -94,7 +92,7 @@ def test_a_driver_of_the_image_that_comes_first_is_told(
     k3s.apply(pod("compat", with_driver(own_driver, {"LD_LIBRARY_PATH": "/compat"}), namespace=namespace))
     k3s.wait_phase(namespace, "compat", "Running")
     words = "a driver of its own, /compat/libcuda.so.1"
-    wait_until(partial(degraded, k3s, "compat", words), what="the driver is told of", timeout_s=TOLD_S)
+    wait_until(partial(degraded, k3s, "compat", words), what="the driver is told of")
     assert k3s.kubectl("logs", "-n", namespace, "compat").split() == ["0"], "it should get past the limit"
 
 

@@ -20,7 +20,6 @@ __all__ = ["by", "client"]
 
 LAB = Path(os.environ.get("EDGEGPU_LAB", "/var/tmp/edgegpu-lab"))  # noqa: S108 - the lab's own default
 TOO_MUCH = str(LIMIT_MIB - CONTEXT_MIB + 1)
-TOLD_S = 20.0
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 OURS = "/usr/lib64/libcuda.so.1\n"
 BY_PATH, BY_RPATH = "LD_LIBRARY_PATH=/compat", "-Wl,--disable-new-dtags,-rpath,/compat"
@@ -81,7 +80,7 @@ def told(k3s: K3s, name: str, state: str, *words: str) -> None:
             raise LabError(str(found))
         return True
 
-    wait_until(is_told, what=f"{name} is {state}: {words}", timeout_s=TOLD_S)
+    wait_until(is_told, what=f"{name} is {state}: {words}")
 
 
 def start_again(k3s: K3s, namespace: str, name: str) -> None:
@@ -167,13 +166,13 @@ def test_an_image_s_own_list_is_hidden_once_and_then_counts(
     def is_noted() -> bool:
         return "/etc/ld.so.preload of its own" in str(isolation(k3s, "own-list")["notes"])
 
-    wait_until(is_noted, what="the list is told of", timeout_s=TOLD_S)
+    wait_until(is_noted, what="the list is told of")
     described = ("describe", "pod", "-n", namespace, "own-list")
     wait_until(lambda: "GPUPreload" in k3s.kubectl(*described), what="its pod has the event")
     start_again(k3s, namespace, "own-list")
     assert listed(k3s, namespace, "own-list") == "/lib/libown.so\n"
     assert "/lib/libown.so" in run(k3s, namespace, "own-list", LOADER, "--list", "/bin/own_client")
-    wait_until(lambda: not is_noted(), what="it is told of no more", timeout_s=TOLD_S)
+    wait_until(lambda: not is_noted(), what="it is told of no more")
 
 
 STATIC = """

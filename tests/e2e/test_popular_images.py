@@ -43,8 +43,6 @@ BY_CACHE = [name for name, image in IMAGES.items() if image.opens == "cache"]
 FOR_VIDEO = [name for name, image in IMAGES.items() if image.video]
 WITH_ANOTHER = [name for name, image in IMAGES.items() if image.loads_another]
 WITHOUT = [name for name in IMAGES if name not in WITH_ANOTHER]
-FIELD_S = 15.0
-"""The reconciler looks every five seconds at least."""
 
 
 def example(name: str) -> Manifest:
@@ -170,7 +168,7 @@ def isolation(k3s: K3s, pod: Manifest, fits: Callable[[dict[str, Any]], bool]) -
             raise LabError(f"{name} is {json.dumps(state)}")
         return state
 
-    return wait_until(probe, what=f"the plugin's word of {name} fits", timeout_s=FIELD_S)
+    return wait_until(probe, what=f"the plugin's word of {name} fits")
 
 
 def card_of(pod: Manifest) -> str:
@@ -236,7 +234,7 @@ def test_an_image_that_loads_a_driver_of_its_own_is_held_in_its_next_pod(cluster
     def known() -> bool:
         return asked_by_name(cluster, pod) == [OOM, OK] or "driver of its own" in reason(cluster, pod)
 
-    wait_until(known, what=f"{name} is held, or known not to be", timeout_s=FIELD_S)
+    wait_until(known, what=f"{name} is held, or known not to be")
     if asked_by_name(cluster, pod) != [OOM, OK]:
         cluster.kubectl("delete", "pod", "-n", NAMESPACE, pod["metadata"]["name"])
         pod = cluster.wait_phase(NAMESPACE, name, "Running")
@@ -288,4 +286,4 @@ def wait_taken(k3s: K3s, pod: Manifest) -> None:
         used = "nvidia-smi --query-gpu=memory.used --format=csv,noheader"
         return shell(k3s, pod, used) == [f"{TAKEN_MIB} MiB"]
 
-    wait_until(probe, what=f"{pod['metadata']['name']} has taken its memory", timeout_s=30)
+    wait_until(probe, what=f"{pod['metadata']['name']} has taken its memory")
