@@ -15,6 +15,8 @@ NOT = {f"/var/lib/{name}" for name in ("rancher", "kubelet", "cni", "systemd")}
 KUBELETS = ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/var/run/cdi")
 KEPT_BY_KUBELET = re.compile(r"kubelet_internal_checkpoint|kubelet\.sock|DEPRECATION|\.\d+")
 """The numbers are of a checkpoint that was being written when kubelet was ended."""
+REGISTRATION = re.compile(r"@[0-9a-f]+\.sock$")
+"""How the plugin's sockets end: each registration has a name of its own."""
 
 
 def entry(path: str) -> str:
@@ -45,7 +47,8 @@ def main() -> None:
         found |= walk(top)
     for top in KUBELETS:
         if Path(top).is_dir():
-            found |= {p: what for p, what in walk(top).items() if not KEPT_BY_KUBELET.fullmatch(Path(p).name)}
+            kept = {p: what for p, what in walk(top).items() if not KEPT_BY_KUBELET.fullmatch(Path(p).name)}
+            found |= {REGISTRATION.sub("@*.sock", path): what for path, what in kept.items()}
     json.dump(found, sys.stdout)
 
 
