@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 _MOST_LINKS = 40
@@ -22,7 +23,20 @@ def open_to_others(path: Path, *, below: Path = Path("/")) -> str:
     Raises:
         OSError: there is nothing at the path, or it cannot be checked.
     """
-    owners = {0, os.geteuid()}
+    return _walk(path, below, _open_place)[1]
+
+
+def resolved(path: Path, *, below: Path) -> Path:
+    """Return a path without links, as it is where the driver's root is `/`.
+
+    Raises:
+        OSError: there is nothing at the path, or its links lead in a circle.
+    """
+    return _walk(path, below, lambda _at, _found: "")[0]
+
+
+def _walk(path: Path, below: Path, problem_of: Callable[[Path, os.stat_result], str]) -> tuple[Path, str]:
+    """Go a path and its links; return its end, or the first place that has a problem, and that. Raises OSError."""
     at, left, links = below, list(path.relative_to(below).parts), 0
     while left:
         name = left.pop(0)
@@ -31,16 +45,23 @@ def open_to_others(path: Path, *, below: Path = Path("/")) -> str:
             continue
         at = at / name
         found = at.lstat()
-        if found.st_uid not in owners:
-            return f"{at} belongs to uid {found.st_uid}"
+        if problem := problem_of(at, found):
+            return at, problem
         if stat.S_ISLNK(found.st_mode):
             links += 1
             if links > _MOST_LINKS:
                 raise OSError(f"too many links on the way to {path}")
             at, parts = _followed(at, below)
             left = [*parts, *left]
-        elif _can_hold(found.st_mode) and found.st_mode & _OTHERS_WRITE:
-            return f"{at} can be written by others than root (mode {stat.S_IMODE(found.st_mode):o})"
+    return at, ""
+
+
+def _open_place(at: Path, found: os.stat_result) -> str:
+    """Return why a user other than root could replace what is at a place; the mode of a link says nothing."""
+    if found.st_uid not in {0, os.geteuid()}:
+        return f"{at} belongs to uid {found.st_uid}"
+    if _can_hold(found.st_mode) and found.st_mode & _OTHERS_WRITE:
+        return f"{at} can be written by others than root (mode {stat.S_IMODE(found.st_mode):o})"
     return ""
 
 
@@ -58,30 +79,6 @@ def _followed(link: Path, below: Path) -> tuple[Path, tuple[str, ...]]:
     inside = Path(*target.parts[1:])
     start = below if os.path.lexists(below / inside) else Path("/")
     return start, inside.parts
-
-
-def resolved(path: Path, *, below: Path) -> Path:
-    """Return a path without links, as it is where the driver's root is `/`.
-
-    Raises:
-        OSError: there is nothing at the path, or its links lead in a circle.
-    """
-    at, left, links = below, list(path.relative_to(below).parts), 0
-    while left:
-        name = left.pop(0)
-        if name == "..":
-            at = at.parent
-            continue
-        at = at / name
-        if at.is_symlink():
-            links += 1
-            if links > _MOST_LINKS:
-                raise OSError(f"too many links on the way to {path}")
-            at, parts = _followed(at, below)
-            left = [*parts, *left]
-        else:
-            at.lstat()
-    return at
 
 
 def _can_hold(mode: int) -> bool:
