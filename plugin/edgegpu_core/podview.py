@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,6 +173,7 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel, *, by_kubelet: bool =
     annotations = metadata.get("annotations") or {}
     uid, node = str(metadata.get("uid", "")), str(spec.get("nodeName") or "")
     policy, bad = _policy(annotations.get(POLICY_ANNOTATION))
+    specs = _specs(spec, containers)
     return PodView(
         uid=uid,
         namespace=str(metadata.get("namespace", "")),
@@ -188,8 +189,8 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel, *, by_kubelet: bool =
         policy=policy,
         bad_policy=bad,
         choice=read_choice(annotations),
-        driver_capabilities=_driver_capabilities(spec, containers),
-        images=_images(spec, status, containers),
+        driver_capabilities=_driver_capabilities(specs),
+        images=_images(specs, status),
         priority=int(spec.get("priority") or 0),
         controlled=any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()),
         kubelet_uid=uid,
@@ -203,25 +204,23 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel, *, by_kubelet: bool =
     )
 
 
-def _driver_capabilities(
-    spec: Mapping[str, Any], containers: tuple[ContainerRequest, ...]
-) -> tuple[tuple[str, str], ...]:
+def _specs(spec: Mapping[str, Any], containers: tuple[ContainerRequest, ...]) -> list[Mapping[str, Any]]:
+    """Return the GPU containers' parts of a pod's spec."""
     wanted = {container.name for container in containers}
     listed = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
-    return tuple((one["name"], text) for one in listed if one["name"] in wanted and (text := capabilities_of(one)))
+    return [one for one in listed if one["name"] in wanted]
 
 
-def _images(
-    spec: Mapping[str, Any], status: Mapping[str, Any], containers: tuple[ContainerRequest, ...]
-) -> tuple[ContainerImage, ...]:
-    wanted = {container.name for container in containers}
-    listed = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+def _driver_capabilities(specs: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    return tuple((one["name"], text) for one in specs if (text := capabilities_of(one)))
+
+
+def _images(specs: Iterable[Mapping[str, Any]], status: Mapping[str, Any]) -> tuple[ContainerImage, ...]:
     told = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
     digests = {one.get("name"): str(one.get("imageID") or "").rpartition("@")[2] for one in told}
     return tuple(
         ContainerImage(one["name"], sys.intern(str(one.get("image") or "")), sys.intern(digests.get(one["name"], "")))
-        for one in listed
-        if one["name"] in wanted
+        for one in specs
     )
 
 
