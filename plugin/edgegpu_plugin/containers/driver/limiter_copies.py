@@ -70,14 +70,15 @@ class LimiterCopies:
         sources = [*limiter.libraries.values(), *real.values()]
         if self._made is not None and self._made == (self._stamps(sources, copies), copies):
             return copies
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if os.statvfs(self._folder).f_flag & os.ST_NOEXEC:  # a mount of a copy in a container would have that too
+            raise PluginError(f"the file system of {self._folder} is mounted with noexec")
         unlisted = {}
         for name, path in limiter.libraries.items():
             unlisted[name] = _make(copies.libraries[name], path, real.get(name))
         if unlisted != self._unlisted and any(unlisted.values()):
             names = [name for some in unlisted.values() for name in some]
             _LOG.warning("%s; %s", unknown_functions(names), NEWER_DRIVER_REMEDY)
-        if os.statvfs(self._folder).f_flag & os.ST_NOEXEC:  # a mount of a copy in a container would have that too
-            raise PluginError(f"the file system of {self._folder} is mounted with noexec")
         self._unlisted = unlisted
         self._made = (self._stamps(sources, copies), copies)
         return copies
