@@ -332,8 +332,9 @@ _OF_THE_PLUGIN = (
     "images.json",
     "unknown-cluster",
 )
+"""The files that the plugin writes into the state folder."""
 _FOLDERS_OF_THE_PLUGIN = ("limiter",)
-"""What the plugin writes into the state folder."""
+"""And the folders."""
 
 
 def _remove_state(layout: Layout) -> None:

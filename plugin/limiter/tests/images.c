@@ -17,24 +17,22 @@ static void *at_end(const void *image, size_t bytes)
 	return memcpy(page + PAGE - bytes, image, bytes);
 }
 
-static void expect(const char *what, const void *image, uint64_t bytes)
+static void same(const char *what, const char *figure, uint64_t found, uint64_t bytes)
 {
-	uint64_t found = image_bytes(image);
-
 	if (found == bytes)
 		return;
-	printf("%s: %llu bytes, not %llu\n", what, (unsigned long long)found, (unsigned long long)bytes);
+	printf("%s%s: %llu bytes, not %llu\n", what, figure, (unsigned long long)found, (unsigned long long)bytes);
 	wrong = 1;
+}
+
+static void expect(const char *what, const void *image, uint64_t bytes)
+{
+	same(what, "", image_bytes(image), bytes);
 }
 
 static void most(const char *what, const void *image, uint64_t bytes)
 {
-	uint64_t found = image_most(image);
-
-	if (found == bytes)
-		return;
-	printf("%s takes at most: %llu bytes, not %llu\n", what, (unsigned long long)found, (unsigned long long)bytes);
-	wrong = 1;
+	same(what, " takes at most", image_most(image), bytes);
 }
 
 /* Of an ELF file the bytes that it has, and the variables of which it has none. */
