@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from chaos.booted import APPS, Booted
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.store.store import ContendedError
 from edgegpu_sync.ids import CommandId, command_id
 from edgegpu_sync.messages.spec import Exclusions, PolicyItem, Spec
 from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from chaos.machine import Machine
     from chaos.site import Site
+
+T = TypeVar("T")
 
 DAY_S = 86_400
 SHORT_S = 3
@@ -46,6 +50,7 @@ REAL_SHARE = 1 / 3
 """How much of everything booted boxes are asked for."""
 
 _REAL_OPEN = 8
+_MOST_PRESSES = 3
 _MOST_INSTALLS = 5
 _REAL_WEIGHTS = {
     "plugin.restart": 18,
@@ -79,6 +84,14 @@ def amounts(rng: random.Random) -> Iterator[tuple[int, int]]:
     pairs = [(units, core) for units in range(1, 25) for core in range(2, 34)]
     rng.shuffle(pairs)
     yield from pairs
+
+
+def insistent(press: Callable[[], T]) -> T:
+    """Press again, as the error says, where a controller that was stopped has the box's rows."""
+    for _ in range(_MOST_PRESSES - 1):
+        with contextlib.suppress(ContendedError):
+            return press()
+    return press()
 
 
 class Load:
@@ -140,7 +153,7 @@ class Load:
         wait_s = SHORT_S if self._rng.random() < 0.04 else DAY_S
         now_s = time.time()
         if op in {_DESIRED, _LIMITS}:
-            rev = self._limited(box) if op == _LIMITS else self._fleet.set_spec(box.device, self._edited)
+            rev = self._limited(box) if op == _LIMITS else self._edit(box)
             if rev:
                 self._note(Asked("", op, box.name, now_s, rev=rev))
             return
@@ -152,14 +165,15 @@ class Load:
             id_ = self._sharing(box, installed=installed, wait_s=wait_s)
         else:
             args = {"url": self._url} if op == "logs.collect" else {}
-            id_ = self._fleet.command(box.device, op, args, wait_s=wait_s)
+            id_ = insistent(lambda: self._fleet.command(box.device, op, args, wait_s=wait_s))
             self._asked(Asked(id_, op, box.name, now_s, wait_s))
         if self._rng.random() < 0.02:
             self._cancel(id_)
 
     def _sharing(self, box: Machine | Booted, *, installed: bool, wait_s: int) -> CommandId:
         now_s = time.time()
-        id_ = (self._fleet.install if installed else self._fleet.uninstall)(box.device, wait_s=wait_s)
+        press = self._fleet.install if installed else self._fleet.uninstall
+        id_ = insistent(lambda: press(box.device, wait_s=wait_s))
         op = f"sharing.{'install' if installed else 'uninstall'}"
         self._asked(Asked(id_, op, box.name, now_s, wait_s))
         return id_
@@ -206,6 +220,9 @@ class Load:
             self._fleet.cancel(id_)
         except CloudError:
             return
+
+    def _edit(self, box: Machine | Booted) -> int:
+        return insistent(lambda: self._fleet.set_spec(box.device, self._edited))
 
     def _edited(self, spec: Spec) -> Spec:
         if self._rng.random() < 0.7:

@@ -27,8 +27,11 @@ BUSY_S = 30
 _LOOK_S = 0.002
 _WRITES = "edgegpu_writes"
 _CONNECT_S = 10
-_IDLE_S = 60
-"""How long a transaction may do nothing: a process that was stopped in one would hold its rows for ever."""
+_IDLE_S = 20
+"""How long a transaction may do nothing before PostgreSQL ends it.
+
+Less than `BUSY_S`: whoever waits for the rows of a process that was stopped in a transaction gets them, and is not
+refused."""
 
 
 def open_engine(url: str, *, foreign_keys: bool = True) -> Engine:

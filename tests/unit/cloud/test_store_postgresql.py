@@ -122,13 +122,13 @@ class TestReaders:
         with pytest.raises(StoreError, match="read-only"), store.read() as tx:
             tx.notes.changed()
 
-    def test_a_process_that_stops_in_a_transaction_does_not_hold_its_rows_for_ever(
+    def test_a_process_that_stops_in_a_transaction_loses_its_rows_before_others_are_refused(
         self, store: ControllerStore
     ) -> None:
         with store._writing.connect() as connection:  # noqa: SLF001  (what the server was told)
             shown = [connection.execute(text(f"SHOW {name}")).scalar() for name in (
                 "idle_in_transaction_session_timeout", "lock_timeout", "transaction_isolation")]  # fmt: skip
-        assert shown == ["1min", "30s", "read committed"]
+        assert shown == ["20s", "30s", "read committed"]
 
 
 class TestServer:
