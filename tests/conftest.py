@@ -87,10 +87,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
     folder = getattr(item, "funcargs", {}).get("tmp_path")
-    if report.when == "teardown" and folder is not None and not item.stash[_FAILED]:
-        if f" {folder}/" not in Path("/proc/self/mountinfo").read_text(encoding="utf-8"):
-            shutil.rmtree(folder, ignore_errors=True)
+    if report.when == "teardown" and folder is not None and not item.stash[_FAILED] and not _has_mounts(folder):
+        shutil.rmtree(folder, ignore_errors=True)
     return report
+
+
+def _has_mounts(folder: Path) -> bool:
+    return f" {folder}/" in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
 
 
 @pytest.hookimpl(trylast=True)
