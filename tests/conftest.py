@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import secrets
 import shutil
@@ -53,6 +54,20 @@ def pytest_report_header(config: pytest.Config) -> str:
     """Say how to draw the same examples again, and how to take the same part of the files."""
     part = "" if turns() == 1 else f"; a part of the files, by turns: TEST_TURNS={turns()} BOX_DAY={today()}"
     return f"examples of this run: --hypothesis-seed={config.getoption(SEED)}{part}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Read the tests without the garbage collector, which would look at the same million objects again and again.
+
+    They live as long as the process, so it does not look at them later either.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after the markers have chosen
