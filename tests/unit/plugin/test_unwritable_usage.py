@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kits.openedfiles import opened_files
 from property.cases import box as container
 from property.cases import pod_of
 from unit.plugin.test_isolation import MEMORY, Box
@@ -110,6 +111,23 @@ def test_a_mark_beside_a_program_that_writes_the_file_counts_nothing(machine: Ma
     with running(machine.proc, UID, MARK):
         assert not machine.look()
     assert machine.told() == ["", ""]
+
+
+def test_processes_of_others_are_not_read_at_each_look_while_a_container_has_not_used_its_card(
+    machine: Machine,
+) -> None:
+    for pid in range(1, 301):
+        folder = machine.proc / str(pid)
+        folder.mkdir()
+        (folder / "cgroup").write_text("0::/system.slice/ssh.service\n")
+    with running(machine.proc, UID, "x"):
+        reads = []
+        for _ in range(4):
+            with opened_files(machine.proc) as opened:
+                machine.look()
+            reads.append(len([path for path in opened if path.endswith("/cgroup")]))
+    assert reads[0] > 300
+    assert reads[2:] == [1, 1], "that of the container alone"
 
 
 @pytest.mark.parametrize(("uid", "mark"), [(UID, ANOTHER), (UID, "x"), ("3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b13", MARK)])

@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of_process
+from edgegpu_plugin.containers.cgroups import CgroupOwner, PodProcesses, owner_of_process
 from edgegpu_plugin.containers.held.bypass import ContainerKey, CountedContainer
 from edgegpu_plugin.containers.held.reasons import UNWRITABLE
-from edgegpu_plugin.containers.usage_file import is_unused, mapped_files, process_maps
+from edgegpu_plugin.containers.usage_file import is_unused, process_maps
 
 _LOG = logging.getLogger(__name__)
 
-_MARK = "/memfd:edgegpu-usage-unwritable (deleted)"
+_MARK = b" /memfd:edgegpu-usage-unwritable (deleted)\n"
 """What the limiter maps in a program that is refused (`plugin/limiter/common/unwritable.c`), as the kernel lists it.
 
 A pod's author can forge it, and says with it that his own programs get nothing.
@@ -28,7 +28,12 @@ class UnwritableUsage:
     """What was found in containers; `look` is called on one thread, `reason` on any."""
 
     proc: Path = Path("/proc")
+    _processes: PodProcesses = field(init=False)
     _found: frozenset[ContainerKey] = field(default=frozenset(), init=False)
+
+    def __post_init__(self) -> None:
+        """Remember the processes of the machine from look to look."""
+        self._processes = PodProcesses(proc=self.proc)
 
     def reason(self, key: ContainerKey) -> str:
         """Return that a container's programs get no memory, and why; empty while nothing is known of it."""
@@ -58,9 +63,7 @@ class UnwritableUsage:
         self, wanted: Collection[ContainerKey], key_of: Callable[[CgroupOwner], ContainerKey]
     ) -> Iterator[ContainerKey]:
         """Yield those of these containers of which a process has the mark; /proc is not read without need."""
-        for folder in self.proc.iterdir() if wanted else ():
-            if not folder.name.isdigit():
-                continue
-            owner = owner_of_process(int(folder.name), self.proc)
-            if owner is not None and (key := key_of(owner)) in wanted and _MARK in mapped_files(process_maps(folder)):
-                yield key
+        for pid in self._processes.of({uid for uid, _ in wanted}):
+            owner = owner_of_process(pid, self.proc)
+            if owner is not None and key_of(owner) in wanted and _MARK in process_maps(self.proc / str(pid)):
+                yield key_of(owner)
