@@ -101,8 +101,8 @@ def reaches(measured: Iterable[float], least: float, most: float = WHOLE) -> Non
             return
         seen.append(got)
     if min(seen) > most:
-        pytest.fail(f"more than {most} percent: {seen}")
-    raise StarvationError(f"from {least} to {most} percent in no measure: {seen}")
+        pytest.fail(f"more than {most}: {seen}")
+    raise StarvationError(f"from {least} to {most} in no measure: {seen}")
 
 
 def above_in_a_second(seconds: Sequence[float], share: float) -> bool:

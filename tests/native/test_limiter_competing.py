@@ -97,7 +97,7 @@ def _start(container: Container, *command: object) -> subprocess.Popen[str]:
 
 
 def _share(process: subprocess.Popen[str]) -> float:
-    text = process.communicate(timeout=60)[0]
+    text = process.communicate(timeout=240)[0]
     assert process.returncode == 0
     return float(text)
 

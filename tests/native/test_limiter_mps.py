@@ -68,7 +68,7 @@ def share(compute: Path, container: Container) -> Share:
     def of(*, processes: int = 1, seconds: float = 0.5, work: str = "share", **variables: str) -> float:
         environment = {**container.environment(), **variables}
         words = [str(compute), work, str(MS), "1", str(seconds), str(processes)]
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240, check=True)
         return float(done.stdout)
 
     return of
