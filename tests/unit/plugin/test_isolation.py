@@ -58,6 +58,7 @@ class Box:
         self.libraries.mkdir()
         for name in LIBRARIES:
             (self.libraries / name).write_bytes(library(name))
+        (self.run.parent / "proc").mkdir(exist_ok=True)
         self.limiter = self.isolation()
         self._entries: list[dict[str, object]] = []
 
