@@ -16,7 +16,7 @@ class Figure(TypedDict):
     judged: bool
     """Whether a figure over its limit is a fault; others show how something grows."""
     slowness: float
-    """By how much the machine was slower than the one where the limits were set; 1 where the limit counts as it is."""
+    """By how much the machine was slower than one that keeps the limits; 1 where the limit counts as it is."""
 
 
 def figure(name: str, values: Sequence[float], *, unit: str, limit: float, share: float = 0.99) -> Figure:

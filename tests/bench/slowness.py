@@ -1,4 +1,4 @@
-"""How much slower this machine is, at this moment, than the one where the limits of the figures were set.
+"""How much slower this machine is, at this moment, than one that keeps the limits of the figures.
 
 Limits are times, and a machine that others use gives a process half of its time, or wakes it late. So what is judged
 with slack is judged against a reference beside it: two processes hand a byte to and fro, and each works for about a
@@ -18,7 +18,7 @@ REFERENCE_MS = 1.5
 """p99 of a round on a machine that keeps the limits. Where it was 2.1 to 2.7 ms in five quiet measurements,
 p99 of an admission took 1.6 times its limit."""
 MOST = 4.0
-"""A machine that is slower than this judges nothing: figures stay over their limits there."""
+"""No machine gets more time than this, so that a figure may still be over its limit on the slowest one."""
 
 
 def slowness() -> float:
