@@ -64,6 +64,27 @@ def test_a_slow_machine_has_more_time_and_no_more_memory(unit: str, slownesses: 
     assert ("1.2 times as slow" in line(row, [23.0], slack=2)) is (not over)
 
 
+@pytest.mark.parametrize(
+    ("unit", "slack", "values", "over"),
+    [
+        ("ms", 2, [19.0, 19.0, 99.0], False),
+        ("ms", 2, [1.0, 21.0, 21.0], True),
+        ("ms", 1, [9.0, 9.0, 11.0], True),
+        ("MiB", 2, [19.0, 19.0, 21.0], True),
+    ],
+)
+def test_with_a_slack_a_times_median_is_judged(unit: str, slack: float, values: list[float], *, over: bool) -> None:
+    row = figure("a", values, unit=unit, limit=10)
+    assert is_over(row, slack=slack) is over
+    assert ("2 times that for the median here" in line(row, [], slack=slack)) is (unit == "ms" and slack == 2)
+
+
+def test_with_a_slack_the_run_of_the_best_median_decides() -> None:
+    left = [[21.0, 21.0, 22.0], [19.0, 19.0, 99.0]]
+    rows, runs = best_of(lambda: [figure("a", left.pop(0), unit="ms", limit=10)], slack=2)
+    assert ([row["median"] for row in rows], runs) == ([19.0], {"a": [22.0, 99.0]})
+
+
 def test_this_machine_is_no_faster_than_the_reference_and_slow_within_bounds() -> None:
     assert 1 <= slowness() <= MOST
 
