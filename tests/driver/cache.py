@@ -58,7 +58,7 @@ def fetched(branch: Branch) -> Unpacked:
         ArchiveError: the archive cannot be asked.
         VanishedError: the archive lacks a pinned package.
     """
-    with _locked():
+    with locked():
         _fetch(branch)
         root = _tree(branch)
         if not root.is_dir():
@@ -72,7 +72,8 @@ def fetched(branch: Branch) -> Unpacked:
 
 
 @contextmanager
-def _locked() -> Iterator[None]:
+def locked() -> Iterator[None]:
+    """Hold the cache alone: another run fetches nothing meanwhile."""
     folder = cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:

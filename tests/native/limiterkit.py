@@ -23,6 +23,8 @@ _SLOT = struct.Struct(f"=7Q{2 * CARDS}Q")
 USAGE_BYTES = _HEAD.size + SLOTS * _SLOT.size + 32 * 16
 _MAGIC, _VERSION = 0x45474C4D, 5
 _SETTING_BYTES = 256
+HANG_TIMEOUT_S = 240
+"""After how long a program counts as hung: far longer than any takes, on a busy machine too."""
 _FLAGS = ("-O1", "-g", "-Wall", "-Wextra", "-Werror", "-std=gnu11", '-DLIMITER_VERSION="0.0.0"')
 
 
@@ -74,7 +76,7 @@ class Container:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "LD_LIBRARY_PATH": str(self.libraries)}
 
-    def run(self, *command: str | Path, timeout_s: float = 240) -> str:
+    def run(self, *command: str | Path, timeout_s: float = HANG_TIMEOUT_S) -> str:
         """Run a program in the container; what it printed. It must succeed and write nothing to stderr."""
         done = subprocess.run(
             command, env=self.environment(), capture_output=True, text=True, timeout=timeout_s, check=False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from native.limiterkit import MIB, NULL_CARD, USAGE_BYTES
+from native.limiterkit import HANG_TIMEOUT_S, MIB, NULL_CARD, USAGE_BYTES
 
 from edgegpu_plugin.containers.container_folder import CardLimits, limits_text
 from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, FOLDER, PRELOAD_LIST, PRELOADED, PRELOADED_OVER
@@ -62,7 +62,7 @@ class LaidOutRoot:
             env={**os.environ, **(env or {})},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=HANG_TIMEOUT_S,
             check=False,
         )
         if done.returncode == NO_OVERLAY:

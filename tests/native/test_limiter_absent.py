@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from native import cudart
-from native.limiterkit import NULL_CARD, Container, make_container, make_null_container
+from native.limiterkit import HANG_TIMEOUT_S, NULL_CARD, Container, make_container, make_null_container
 from unit.plugin.test_leases import is_soon, leased
 
 from edgegpu_base.elf import ElfError, library_of, opened_library, without
@@ -278,7 +278,7 @@ def test_on_a_file_system_without_programs_the_whole_limiter_is_laid(box: Box) -
     script = 'mount --bind "$1" "$1" && mount -o remount,bind,noexec "$1" && exec "$2" -c "$3" "$1" "$4"'
     user = () if os.geteuid() == 0 else ("-Ur",)
     command = ["unshare", *user, "-m", "sh", "-c", script, "sh", box.copies_folder, sys.executable, code, box.driver]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_TIMEOUT_S)
     assert done.stdout == "True\n"
     assert f"the file system of {box.copies_folder} is mounted with noexec; programs find functions" in done.stderr
 

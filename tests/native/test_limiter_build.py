@@ -10,7 +10,7 @@ import pynvml
 import pytest
 from limiter_functions import faults_of, listed_cuda, read_table
 from native.cudart import HAVE_CUDART, HEADERS
-from native.limiterkit import LIBRARIES, SOURCES
+from native.limiterkit import HANG_TIMEOUT_S, LIBRARIES, SOURCES
 
 TABLES = {"libcuda.so.1": SOURCES / "cuda/functions.tsv", "libnvidia-ml.so.1": SOURCES / "nvml/functions.tsv"}
 HOOKED = {"libcuda.so.1": 122, "libnvidia-ml.so.1": 20}
@@ -153,4 +153,22 @@ def test_a_function_that_is_named_a_hook_and_has_none_does_not_link(limiter_buil
     )
     assert made.returncode != 0
     assert "cuParamSetf" in made.stderr
+    assert limiter_build.is_dir()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_what_another_compiler_or_other_options_built_is_built_again(limiter_build: Path, tmp_path: Path) -> None:
+    out, name = tmp_path / "out", "libnvidia-ml.so.1"
+    library = out / name
+
+    def make(*options: str) -> int:
+        command: list[str | Path] = ["make", "-s", "-C", SOURCES, f"OUT={out}", f"PYTHON={sys.executable}"]
+        return subprocess.run([*command, *options, library], check=False, timeout=HANG_TIMEOUT_S).returncode
+
+    assert make("CC=cc", "EXTRA=-O0 -g0") == 0
+    assert make("-q", "CC=cc", "EXTRA=-O0 -g0") == 0, "it is built anew though nothing changed"
+    assert make("-q", "CC=cc", "EXTRA=-O0 -g1") == 1, "other options"
+    assert make("EXTRA=-g0") == 0
+    assert faults_of(library, TABLES[name], name, any_glibc=False) == []
+    assert make("-q", "EXTRA=-g0") == 0
     assert limiter_build.is_dir()

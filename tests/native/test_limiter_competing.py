@@ -18,7 +18,7 @@ from typing import cast
 
 import pytest
 from kits.reruns import StarvationError
-from native.limiterkit import BUCKETS_AT, Container, compile_program, make_container
+from native.limiterkit import BUCKETS_AT, HANG_TIMEOUT_S, Container, compile_program, make_container
 from native.shareskit import (
     MS,
     PAIR_CASES,
@@ -97,7 +97,7 @@ def _start(container: Container, *command: object) -> subprocess.Popen[str]:
 
 
 def _share(process: subprocess.Popen[str]) -> float:
-    text = process.communicate(timeout=240)[0]
+    text = process.communicate(timeout=HANG_TIMEOUT_S)[0]
     assert process.returncode == 0
     return float(text)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from native.limiterkit import BUCKETS_AT, SOURCES, Container, compile_program, make_container
+from native.limiterkit import BUCKETS_AT, HANG_TIMEOUT_S, SOURCES, Container, compile_program, make_container
 from native.shareskit import (
     AT_LOAD,
     CASES,
@@ -81,7 +81,7 @@ def _start(container: Container, *command: object) -> subprocess.Popen[str]:
 def _shares(compute: Path, containers: list[Container], *args: object) -> list[float]:
     """Run the same work in containers side by side; the percent of the card that each got."""
     running = [_start(container, compute, "share", *args) for container in containers]
-    texts = [process.communicate(timeout=240)[0] for process in running]
+    texts = [process.communicate(timeout=HANG_TIMEOUT_S)[0] for process in running]
     assert [process.returncode for process in running] == [0] * len(running)
     return [float(text) for text in texts]
 
@@ -207,7 +207,7 @@ def test_who_is_kept_waiting_at_times_gets_no_more_for_it(
     seed = random.randrange(2**32)
     process = _start(make(core), compute, "share", ns, depth, 2, 1)
     with _interrupted(process, random.Random(seed)):
-        got = float(process.communicate(timeout=240)[0])
+        got = float(process.communicate(timeout=HANG_TIMEOUT_S)[0])
     assert 0 < got <= core + POINTS, (got, seed)
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from native.limiterkit import MIB, SOURCES, Container, compile_program, make_container
+from native.limiterkit import HANG_TIMEOUT_S, MIB, SOURCES, Container, compile_program, make_container
 from native.simkit import Child
 
 from edgegpu_sim.driver import SimCard, SimDriver, SimVersions
@@ -210,7 +210,9 @@ def test_nvidias_bindings_play_alike_with_and_without_the_limiter(
     def played(libraries: Path) -> dict[str, object]:
         environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
         command: list[str | Path] = [sys.executable, SCENARIO_PROGRAM, scenario]
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(
+            command, env=environment, check=True, capture_output=True, text=True, timeout=HANG_TIMEOUT_S
+        )
         said: dict[str, object] = json.loads(done.stdout)
         return {name: value for name, value in said.items() if name not in TIMED}
 

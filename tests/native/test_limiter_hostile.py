@@ -5,7 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from native.limiterkit import MIB, NULL_CARD, SOURCES, USAGE_BYTES, Container, compile_program, make_container
+from native.limiterkit import (
+    HANG_TIMEOUT_S,
+    MIB,
+    NULL_CARD,
+    SOURCES,
+    USAGE_BYTES,
+    Container,
+    compile_program,
+    make_container,
+)
 from native.simkit import Child
 
 from edgegpu_sim.driver import SimCard, SimDriver, SimVersions
@@ -21,7 +30,7 @@ def test_a_process_that_can_read_its_limits_no_more_is_given_nothing_new(limiter
     ]
     (tmp_path / "usage").write_bytes(b"\0" * USAGE_BYTES)
     program = compile_program(tmp_path / "unread", limiter_build, ["tests/unread.c", *common])
-    done = subprocess.run([program, tmp_path], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run([program, tmp_path], capture_output=True, text=True, timeout=HANG_TIMEOUT_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

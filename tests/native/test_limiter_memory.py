@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from native.limiterkit import LIBRARIES, MIB, SLOTS, USAGE_BYTES, Container, make_container
+from native.limiterkit import HANG_TIMEOUT_S, LIBRARIES, MIB, SLOTS, USAGE_BYTES, Container, make_container
 from native.simkit import Child
 
 from edgegpu_plugin.containers.container_folder import ContainerFolders
@@ -328,7 +328,7 @@ assert free.value == 124 << 20, free.value
 assert cuda.cuMemFree_v2(at) == 0
 """
     process = _run_python(container, code)
-    process.communicate(timeout=240)
+    process.communicate(timeout=HANG_TIMEOUT_S)
     assert process.returncode == 0
     assert container.counted() == CONTEXT_MIB * MIB
 
@@ -336,7 +336,9 @@ assert cuda.cuMemFree_v2(at) == 0
 def test_a_fork_of_a_program_that_has_not_called_cuda_yet(container: Container) -> None:
     children = f"for _ in range(5):\n    if os.fork() == 0:\n        break\n{_PROGRAM}"
     code = "import os\n" + children.replace("800 << 20", "1 << 20") + "time.sleep(1)\n"
-    done = subprocess.run([sys.executable, "-c", code], env=container.environment(), check=False, timeout=240)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=container.environment(), check=False, timeout=HANG_TIMEOUT_S
+    )
     assert done.returncode == 0
     assert container.counted() <= LIMIT_MIB * MIB
 

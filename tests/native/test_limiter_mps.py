@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from kits.mps import MpsControl
-from native.limiterkit import Container, compile_program, make_container
+from native.limiterkit import HANG_TIMEOUT_S, Container, compile_program, make_container
 from native.shareskit import AT_LOAD, reaches
 
 from edgegpu_sim.driver import SimCard, SimDriver, make_card
@@ -68,7 +68,9 @@ def share(compute: Path, container: Container) -> Share:
     def of(*, processes: int = 1, seconds: float = 0.5, work: str = "share", **variables: str) -> float:
         environment = {**container.environment(), **variables}
         words = [str(compute), work, str(MS), "1", str(seconds), str(processes)]
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240, check=True)
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, timeout=HANG_TIMEOUT_S, check=True
+        )
         return float(done.stdout)
 
     return of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from limiter_functions import read_table
-from native.limiterkit import SOURCES, make_container
+from native.limiterkit import HANG_TIMEOUT_S, SOURCES, make_container
 from native.simkit import DRIVER_FILE
 from native.thunkskit import put_thunks
 
@@ -36,7 +36,7 @@ class Bed:
         (self._folder / "versions").write_text("\n".join(map(str, versions)))
         command = [self._program, self._folder / "names", self._folder / "versions"]
         env = {"LD_LIBRARY_PATH": str(libraries)}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=240)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=HANG_TIMEOUT_S)
         rows = [line.split() for line in done.stdout.splitlines()]
         return {tuple(row[:4]): (row[6], row[7]) for row in rows}
 

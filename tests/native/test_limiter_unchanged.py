@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from limiter_functions import read_table
-from native.limiterkit import MIB, SOURCES, Container, make_container
+from native.limiterkit import HANG_TIMEOUT_S, MIB, SOURCES, Container, make_container
 
 from edgegpu_sim.driver import SimCard, SimDriver, SimVersions
 
@@ -37,7 +37,7 @@ def container(tmp_path: Path, limiter_build: Path, driver: SimDriver, two_cards:
 def _told(libraries: Path, *words: str) -> object:
     environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
     command = [sys.executable, str(PROGRAM), *words]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=HANG_TIMEOUT_S)
     return json.loads(done.stdout)
 
 

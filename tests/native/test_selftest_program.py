@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from native.limiterkit import LIBRARIES, SOURCES
+from native.limiterkit import HANG_TIMEOUT_S, LIBRARIES, SOURCES
 from native.thunkskit import put_thunks
 
 from edgegpu_plugin.containers.limiter_files import LimiterFiles
@@ -398,4 +398,4 @@ def test_it_goes_before_nobody_and_first_when_memory_is_short(tried: Tried, tmp_
 
 def _start(build: Path, work: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     command, environment = [str(build / "edgegpu-selftest"), str(work)], {"PATH": os.environ["PATH"], **variables}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG_TIMEOUT_S, env=environment)

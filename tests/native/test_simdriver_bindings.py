@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from native.limiterkit import HANG_TIMEOUT_S
 from native.shareskit import reaches
 from native.simkit import Child
 
@@ -45,7 +46,7 @@ def start(newest: SimDriver) -> Iterator[Play]:
 
 
 def _play(start: Play, scenario: str) -> Any:  # noqa: ANN401 - JSON
-    out, _ = start(scenario).communicate(timeout=240)
+    out, _ = start(scenario).communicate(timeout=HANG_TIMEOUT_S)
     return json.loads(out)
 
 

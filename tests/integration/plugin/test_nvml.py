@@ -24,15 +24,18 @@ CARDS = (make_card(0, "Tesla T4", 15360), make_card(1, "Tesla P4", 7611))
 class Looker:
     """A process that looks at a driver's cards."""
 
-    def __init__(self, root: Path, *, run: bool, settings: dict[str, Any]) -> None:
+    def __init__(self, root: Path, *, run: bool, settings: dict[str, Any], log: Path) -> None:
         arguments = json.dumps({"root": str(root), "poll_s": 0.05, "nvml_timeout_s": 5, **settings})
-        self._process = subprocess.Popen(
-            [sys.executable, CHILD, arguments, *(["run"] if run else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONWARNINGS": "error"},
-        )
+        self._log = log
+        with log.open("w") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, CHILD, arguments, *(["run"] if run else [])],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env=os.environ | {"PYTHONWARNINGS": "error"},
+            )
         self._changes: queue.Queue[dict[str, Any]] = queue.Queue()
         self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -51,6 +54,10 @@ class Looker:
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
         return self._answers.get(timeout=WAIT_S)
+
+    def lines(self, words: str) -> list[str]:
+        """Return the lines of its log that have these words."""
+        return [line for line in self._log.read_text().splitlines() if words in line]
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -78,7 +85,8 @@ def looker(tmp_path: Path) -> Iterator[MakeLooker]:
     with ExitStack() as stack:
 
         def make(root: Path = tmp_path, *, run: bool = True, **settings: float) -> Looker:
-            made = Looker(root, run=run, settings=settings)
+            log = root.parent / f"{root.name}.log"
+            made = Looker(root, run=run, settings=settings, log=log)
             stack.callback(made.close)
             return made
 
@@ -178,12 +186,20 @@ def test_cards_whose_errors_the_driver_does_not_report_are_offered(
     process = looker()
     assert [(card["healthy"], card["watched"]) for card in process.cards()] == [(True, False)] * 2
     assert process.ask("problem")["problem"] == ""
+    for _ in range(3):
+        process.ask("look")
+    for card in CARDS:
+        assert len(process.lines(f"{card.uuid} is not watched: the driver reports no errors (XID)")) == 1
 
 
 @pytest.mark.parametrize("name", ["nvmlDeviceGetMigMode", "nvmlDeviceGetCudaComputeCapability"])
 def test_an_odd_error_of_an_optional_query_costs_no_card(looker: MakeLooker, driver: SimDriver, name: str) -> None:
     driver.fail(name, 999)
-    assert looker().health() == [True, True]
+    process = looker()
+    assert process.health() == [True, True]
+    for _ in range(3):
+        process.ask("look")
+    assert len(process.lines(f"the driver does not answer {name}, which the cards are offered without")) == 1
 
 
 def test_a_split_card_that_does_not_say_its_mode_stays_split(
