@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kits.browser import browser
+from kits.cert import Authority
 from kits.console import OTTO, ConsoleSite
 from kits.rolloutbed import RolloutBed
+from playwright.sync_api import expect
 
 from edgegpu_cloud.store.rollouts.records import RolloutState
 
@@ -33,6 +36,24 @@ def test_it_is_stopped_by_one_press_at_the_top_and_goes_on_with_the_number_typed
     assert client.post("/rollouts/1/return", data=CSRF).status_code == 400
     assert client.post("/rollouts/1/abort", data=CSRF).status_code == 303
     assert bed.rollouts.show(1).state is RolloutState.ABORTING
+    bed.store.close()
+
+
+def test_on_a_phone_both_buttons_are_in_sight_and_one_press_pauses(tmp_path: Path) -> None:
+    bed = RolloutBed(tmp_path / "bed")
+    bed.start()
+    site = ConsoleSite(bed.store, now_s=bed.world.clock())
+    with (
+        site.served(tmp_path, Authority("console")) as url,
+        browser(url, "otto", width=360, height=640) as context,
+    ):
+        page = context.new_page()
+        page.goto(f"{url}/rollouts/1")
+        expect(page.get_by_role("button", name="Abort: boxes keep what they have")).to_be_in_viewport(ratio=1)
+        page.get_by_role("button", name="Pause: begin no box").click()
+        expect(page.get_by_role("button", name="Pause: begin no box")).to_have_count(0)
+        expect(page.get_by_role("button", name="Abort: boxes keep what they have")).to_be_in_viewport(ratio=1)
+    assert bed.rollouts.show(1).state is RolloutState.PAUSED
     bed.store.close()
 
 
