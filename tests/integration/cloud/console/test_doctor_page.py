@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kits.console import OTTO
 from kits.details import box, card
 
-from edgegpu_sync.rules.commands import CommandState
+from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:
     from kits.console import ConsoleSite
