@@ -52,6 +52,7 @@ from edgegpu_cloud.rollouts.targets import (
     with_fits,
 )
 from edgegpu_cloud.rollouts.views import RolloutView, rollout_view
+from edgegpu_cloud.rollouts.way_back import WayBack, way_back
 from edgegpu_cloud.store.notes import CHANGES
 from edgegpu_cloud.store.records import Json
 from edgegpu_cloud.store.rollouts.records import (
@@ -69,6 +70,7 @@ OUTLINED_WAVES, OUTLINED_BOXES = 25, 8
 
 AT_ONCE = 200
 """Boxes of a plan that are read in one transaction."""
+MOST_TAKEN_BACK = 1_000  # of which a page says what they get back
 
 _DONE = {"paused": phrase("paused"), "resumed": phrase("resumed"), "aborted": phrase("aborted")}
 
@@ -176,9 +178,8 @@ class Rollouts:
         for at in range(offset + AT_ONCE, min(end, found.plan.boxes), AT_ONCE):
             more = self._judged(replace(request, change=found.change), range(at, min(end, at + AT_ONCE)))
             if BoxSet.read(more.plan.seen) != BoxSet.read(found.plan.seen):
-                raise ConflictError(
-                    phrase("cannot read the plan: its boxes have changed meanwhile"), remedy=phrase("ask again")
-                )
+                text = phrase("cannot read the plan: its boxes have changed meanwhile")
+                raise ConflictError(text, remedy=phrase("ask again"))
             found = replace(found, plan=_with_boxes(found.plan, more.plan))
         return found.plan
 
@@ -338,6 +339,12 @@ class Rollouts:
         with self._store.read() as tx:
             return rollout_view(tx, self._find(tx, number), now_s=self._clock())
 
+    def way_back(self, number: int) -> WayBack:
+        """Return what the return of a rollout would do now. Raises NotFoundError."""
+        self._access.require(Permission.VIEW)
+        with self._store.read() as tx:
+            return way_back(tx, self._find(tx, number).number, most=MOST_TAKEN_BACK)
+
     def boxes(
         self,
         number: int,
@@ -405,9 +412,8 @@ class Rollouts:
         """
         if returns and self.show(number).kind == RolloutKind.UPGRADE:
             text = phrase("cannot return rollout %(number)s: boxes take no older version of the agent", number=number)
-            raise CloudError(
-                text, remedy=phrase("abort it without the return; an older version is installed on the box")
-            )
+            remedy = phrase("abort it without the return; an older version is installed on the box")
+            raise CloudError(text, remedy=remedy)
         self._changed(number, "aborted", lambda rollout: rules.aborted(rollout, self._access.by, returns=returns))
 
     def _changed(self, number: int, done: str, change: Callable[[RolloutRecord], RolloutRecord]) -> None:

@@ -133,6 +133,12 @@ def test_a_rollout_of_memory_keeps_the_core_of_each_box(bed: RolloutBed) -> None
     message = next(one.message for one in bed.rollouts.boxes(number) if one.name == "box-12")
     assert "what it has there of core is not known" in message
     assert bed.rollouts.show(number).words == "limits default/asr main: 10 units, core as it is"
+    back = bed.rollouts.way_back(number)
+    assert [step.words() for step in back.steps] == [
+        "memory_units 10, core 10 -> memory_units 12, core 10 on 2 boxes",
+        "memory_units 10, core 20 -> memory_units 4, core 20 on 1 box",
+    ]
+    assert (back.left, back.more_boxes) == ([], 0)
 
 
 def test_another_try_of_a_rollout_keeps_the_core_that_the_first_has_kept(bed: RolloutBed) -> None:

@@ -261,6 +261,13 @@ def test_the_configuration_that_kubespray_gave_kubeadms_scheduler_is_kept(box: F
     assert plan_of(box) == plan
 
 
+def test_the_root_that_k3s_gives_its_kubelet_is_the_plugins_too(box: FakeBox) -> None:
+    box.k3s()
+    assert "kubelet" not in yaml.safe_load(text_of(plan_of(box), PLUGIN_YAML))
+    box.k3s(args="--kubelet-arg=root-dir=/data/kubelet")
+    assert yaml.safe_load(text_of(plan_of(box), PLUGIN_YAML))["kubelet"] == {"folder": "/data/kubelet"}
+
+
 def test_the_configuration_that_containerd_reads_is_named_where_the_plugin_would_not_find_it(box: FakeBox) -> None:
     box.k3s()
     assert "containerd_config" not in text_of(plan_of(box), "/etc/edgegpu/plugin.yaml")

@@ -244,6 +244,11 @@ class RolloutTable:
             query = query.where(c.next_try_at_s <= due_s)
         return self._read(query)
 
+    def changed_count(self, number: int, states: Collection[RolloutBoxState]) -> int:
+        """Return how many boxes in these states a rollout has changed."""
+        query = select(func.count()).where(_OF.c.rollout == number, _OF.c.changed, _OF.c.state.in_(states))
+        return self._connection.execute(query).scalar_one()
+
     def put_boxes(self, boxes: Iterable[RolloutBoxRecord]) -> None:
         """Update boxes of rollouts."""
         rows = [{"at_rollout": box.rollout, "at_device": box.device, **_box_values(box)} for box in boxes]

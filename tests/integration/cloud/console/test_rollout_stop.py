@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import TYPE_CHECKING
 
+from kits.browser import browser
+from kits.cert import Authority
 from kits.console import OTTO, ConsoleSite
 from kits.rolloutbed import RolloutBed
+from playwright.sync_api import expect
 
+from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.store.rollouts.records import RolloutState
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from starlette.testclient import TestClient
 
 CSRF = {"csrf": OTTO.csrf}
 
@@ -36,6 +43,55 @@ def test_it_is_stopped_by_one_press_at_the_top_and_goes_on_with_the_number_typed
     bed.store.close()
 
 
+def test_what_comes_back_is_said_before_and_what_somebody_has_changed_since_stays(tmp_path: Path) -> None:
+    bed = RolloutBed(tmp_path / "bed", boxes=4)
+    bed.book(4).values["policy"] = "spread"  # set on the box itself
+    bed.connect_all()
+    bed.fleet.set_settings(bed.devices[1], SharingSettings(policy="best-fit"))
+    bed.settle(3)
+    bed.to_the_end(bed.start())
+    bed.fleet.set_settings(bed.devices[2], SharingSettings(policy="best-fit"))
+    client = ConsoleSite(bed.store, now_s=bed.world.clock()).client("otto")
+    assert steps_of(client) == [
+        "Policy spread → Policy best-fit : 1 box",
+        "Policy spread → Policy first-fit : 1 box",
+        "Policy spread → Policy spread : 1 box",
+    ]
+    (left,) = [box.name for box in bed.rollouts.boxes(1) if box.device == bed.devices[2]]
+    told = words(client.get("/rollouts/1").text)
+    assert f"1 box keeps what it has {left} : somebody else has changed it since" in told
+    bed.store.close()
+
+
+def words(page: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+def steps_of(client: TestClient) -> list[str]:
+    """Return what the page says that boxes get back."""
+    page = client.get("/rollouts/1").text
+    listed = page[page.index('id="steps"') : page.index("</ul>", page.index('id="steps"'))]
+    return [words(f"<li{one}") for one in listed.split("<li")[1:]]
+
+
+def test_on_a_phone_both_buttons_are_in_sight_and_one_press_pauses(tmp_path: Path) -> None:
+    bed = RolloutBed(tmp_path / "bed")
+    bed.start()
+    site = ConsoleSite(bed.store, now_s=bed.world.clock())
+    with (
+        site.served(tmp_path, Authority("console")) as url,
+        browser(url, "otto", width=360, height=640) as context,
+    ):
+        page = context.new_page()
+        page.goto(f"{url}/rollouts/1")
+        expect(page.get_by_role("button", name="Abort: boxes keep what they have")).to_be_in_viewport(ratio=1)
+        page.get_by_role("button", name="Pause: begin no box").click()
+        expect(page.get_by_role("button", name="Pause: begin no box")).to_have_count(0)
+        expect(page.get_by_role("button", name="Abort: boxes keep what they have")).to_be_in_viewport(ratio=1)
+    assert bed.rollouts.show(1).state is RolloutState.PAUSED
+    bed.store.close()
+
+
 def test_one_that_is_done_is_taken_back(tmp_path: Path) -> None:
     bed = RolloutBed(tmp_path / "bed", boxes=3)
     bed.connect_all()
@@ -45,6 +101,7 @@ def test_one_that_is_done_is_taken_back(tmp_path: Path) -> None:
     assert bed.settings() != had
     client = ConsoleSite(bed.store, now_s=bed.world.clock()).client("otto")
     assert "Undo: give boxes back what they had" in client.get("/rollouts/1").text
+    assert steps_of(client) == ["Policy spread → Policy first-fit : 3 boxes"]
     assert client.post("/rollouts/1/return", data=CSRF).status_code == 400
     assert client.post("/rollouts/1/return", data={**CSRF, "typed": "3"}).status_code == 303
     assert bed.rollouts.show(1).reason == "taken back by otto"

@@ -83,6 +83,26 @@ def test_all_that_the_form_allows_is_rolled_out(
     assert change.items() <= view.change.items()
 
 
+OF_KIND = {
+    "sharing": {"policy", "exclude", "unit_mib", "isolation"},
+    "limits": {"app", "container", "memory", "core", "on_drift", "live", "interrupt", "force"},
+    "upgrade": {"version", "url", "sha256", "signature"},
+}
+
+
+@pytest.mark.parametrize("what", ["", *OF_KIND])
+def test_the_form_has_one_kind_of_change_at_a_time(site: ConsoleSite, what: str) -> None:
+    """The fields of another kind would be ignored without a word."""
+    shown = what or "sharing"
+    page = site.client().get("/rollouts/new", params={"what": what} if what else {}).text
+    form = page[page.index('<form method="get" action="/rollouts/new"') :]
+    named = set(re.findall(r' name="(\w+)"', form[: form.index("</form>")]))
+    assert named & set().union(*OF_KIND.values()) == OF_KIND[shown]
+    assert f'<input type="hidden" name="what" value="{shown}">' in form, "the preview keeps the kind"
+    links = re.findall(r'href="/rollouts/new\?what=(\w+)"( aria-current="true")?', page)
+    assert [(kind, bool(current)) for kind, current in links] == [(kind, kind == shown) for kind in OF_KIND]
+
+
 def test_other_boxes_than_the_page_has_shown_are_not_changed_though_they_are_as_many(site: ConsoleSite) -> None:
     with site.client() as client:
         form = fields(client.get("/rollouts/new", params=FORM).text, "/rollouts") | {"typed": "5"}
