@@ -34,8 +34,8 @@ class WayBack:
 def way_back(tx: Transaction, number: int, *, most: int) -> WayBack:
     """Return what a rollout's return would do now on the first `most` of the boxes that it has changed."""
     rows = tx.rollouts.boxes(number, RETURNABLE, changed=True, limit=most)
-    found = tx.boxes.get([row.device for row in rows])
-    boxes = {device: box for device, box in found.items() if box.state is BoxState.ENROLLED}
+    records = tx.boxes.get([row.device for row in rows])
+    boxes = {device: box for device, box in records.items() if box.state is BoxState.ENROLLED}
     specs = tx.boxes.specs([(box.device, box.spec_rev) for box in boxes.values()])
     latest = tx.boxes.latest(list(boxes), [TopicKind.REPORTED])
     pairs: Counter[tuple[str, str]] = Counter()
@@ -43,9 +43,9 @@ def way_back(tx: Transaction, number: int, *, most: int) -> WayBack:
     for row in rows:
         why: str = GONE
         if row.device in boxes:
-            told = latest.get((row.device, TopicKind.REPORTED))
-            held = Spec.model_validate_json(json.dumps(specs.get(row.device, {})))
-            pair = _pair(row, held, reported_items(told.body) if told is not None else {})
+            report = latest.get((row.device, TopicKind.REPORTED))
+            spec = Spec.model_validate_json(json.dumps(specs.get(row.device, {})))
+            pair = _pair(row, spec, reported_items(report.body) if report is not None else {})
             if not isinstance(pair, str):
                 pairs[pair] += 1
                 continue
@@ -60,10 +60,10 @@ def way_back(tx: Transaction, number: int, *, most: int) -> WayBack:
     return WayBack(steps=ordered, left=left, more_boxes=more)
 
 
-def _pair(row: RolloutBoxRecord, held: Spec, told: Mapping[str, ItemReport]) -> tuple[str, str] | str:
+def _pair(row: RolloutBoxRecord, spec: Spec, reported: Mapping[str, ItemReport]) -> tuple[str, str] | str:
     """Return the values of a box as they stand and as they come back, in JSON; else why it keeps what it has."""
     before, wrote = read_before(row.before), row.wrote or {}
-    plan = plan_return(before, wrote, held, told)
+    plan = plan_return(before, wrote, spec, reported)
     if plan is None:
         return TAKEN_OVER
     if plan.lost:

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kits.details import box, pod
 
-from edgegpu_cloud.fleet.limits.app_values import AppOnBox, AppValue, app_on_box, read_value, values_on
+from edgegpu_cloud.fleet.limits.app_values import (
+    AppOnBox,
+    AppValue,
+    AppValues,
+    CountedValue,
+    app_on_box,
+    read_value,
+    values_on,
+)
 from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.limits.outcomes import OutcomeState
 from edgegpu_cloud.fleet.reports import pods_of
@@ -115,6 +123,21 @@ def test_pods_of_one_app_that_hold_different_amounts_differ() -> None:
     assert on(box(pods=pods)).value.reported == (RequestedAmounts(2, 1), RequestedAmounts(1, 1))
     assert on(box(pods=pods)).value.differs
     assert not on(asr(3)).value.differs
+
+
+def test_boxes_of_the_same_amounts_do_not_differ_where_some_had_a_request_and_others_none() -> None:
+    four, five = RequestedAmounts(4, 1), RequestedAmounts(5, 1)
+    asked_for, never_asked, without_pod = (
+        AppValue(wanted=wanted, reported=reported, unit_mib=256)
+        for wanted, reported in ((four, (four,)), (None, (four,)), (four, ()))
+    )
+    assert not counted(asked_for, never_asked, without_pod).differs
+    assert counted(asked_for, replace(never_asked, reported=(five,))).differs
+    assert counted(asked_for, replace(never_asked, unit_mib=512)).differs
+
+
+def counted(*values: AppValue) -> AppValues:
+    return AppValues(key=ASR, values=[CountedValue(value, 1) for value in values])
 
 
 def test_a_live_limit_counts_as_what_its_pod_runs_with() -> None:

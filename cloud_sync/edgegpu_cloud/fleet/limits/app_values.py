@@ -49,6 +49,11 @@ class AppValue:
         return len({*self.reported, *([self.wanted] if self.wanted and self.reported else ())}) > 1
 
     @property
+    def amounts(self) -> tuple[RequestedAmounts, ...]:
+        """What its pods have; what is wanted where it has none."""
+        return self.reported or (() if self.wanted is None else (self.wanted,))
+
+    @property
     def key(self) -> str:
         """The value as part of an address; `read_value` reads it."""
         wanted = _NONE if self.wanted is None else _text(self.wanted)
@@ -99,8 +104,9 @@ class AppValues:
 
     @property
     def differs(self) -> bool:
-        """Whether boxes have different values, or a box something else than what is wanted."""
-        return len(self.values) > 1 or any(one.value.differs for one in self.values)
+        """Whether boxes have different amounts, requested there or not, or a box something else than what is wanted."""
+        amounts = {(one.value.amounts, one.value.unit_mib) for one in self.values}
+        return len(amounts) > 1 or any(one.value.differs for one in self.values)
 
 
 def values_on(

@@ -29,6 +29,16 @@ def words(text: str) -> str:
     return html.unescape(re.sub(r"\s+", " ", plain))
 
 
+def test_rows_of_the_same_amounts_say_which_boxes_were_asked(site: ConsoleSite) -> None:
+    hall(site, 1, {"u": pod("asr-0", ("main", "1", 9, 1))})
+    asked = hall(site, 2, {"u": pod("asr-0", ("main", "1", 9, 1))})
+    Fleet(site.store, clock=site.clock, by="anna").set_limits(asked, NINE)
+    text = words(site.client().get("/apps", params={"q": "default/asr"}).text)
+    assert "9 units (2.25 GiB), core 1 on 1 box" in text
+    assert "9 units (2.25 GiB), core 1, as requested on 1 box" in text
+    assert "differs" not in text.replace("Only what differs", "")
+
+
 def test_apps_are_listed_by_value_and_each_opens_to_its_boxes(site: ConsoleSite) -> None:
     one, two, three = hall(site, 1), hall(site, 2), hall(site, 3, {"u": pod("asr-0", ("main", "1", 5, 1))})
     Fleet(site.store, clock=site.clock, by="anna").set_limits(three, NINE)

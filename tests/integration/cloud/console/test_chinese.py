@@ -342,6 +342,15 @@ def test_the_editor_says_why_limits_do_not_fit(gallery: Gallery) -> None:
     assert "asks 150 core: more than one card goes in whole cards only" in gallery.site.client().get(path).text
 
 
+def test_a_day_and_a_moment_are_not_named_as_an_amount_that_was_there_before(gallery: Gallery) -> None:
+    """English has one word for all three: in a history of limits it is what was there before."""
+    with gallery.site.client(language="zh-CN") as client:
+        audit, use = (client.get(path).text for path in ("/audit", f"/boxes/{gallery.devices['hall-2']}"))
+    assert ("起始日期 <input" in audit, "截止日期 <input" in audit) == (True, True)
+    assert '<th scope="col">时段起点</th>' in use
+    assert '<th scope="col">原值</th>' not in use
+
+
 def test_alerts_of_every_kind(gallery: Gallery) -> None:
     with gallery.site.client(language="zh-CN") as client:
         page = client.get("/alerts?show=all").text

@@ -100,7 +100,9 @@ def test_one_that_is_done_is_taken_back(tmp_path: Path) -> None:
     assert bed.rollouts.show(1).state is RolloutState.DONE
     assert bed.settings() != had
     client = ConsoleSite(bed.store, now_s=bed.world.clock()).client("otto")
-    assert "Undo: give boxes back what they had" in client.get("/rollouts/1").text
+    page = client.get("/rollouts/1").text
+    assert linked_forms(page) == ["Undo: give boxes back what they had…"]
+    assert 'action="/rollouts/1/return"' in page.partition("Waves")[2]
     assert steps_of(client) == ["Policy spread → Policy first-fit : 3 boxes"]
     assert client.post("/rollouts/1/return", data=CSRF).status_code == 400
     assert client.post("/rollouts/1/return", data={**CSRF, "typed": "3"}).status_code == 303
@@ -110,3 +112,22 @@ def test_one_that_is_done_is_taken_back(tmp_path: Path) -> None:
     assert (bed.settings(), bed.documents()) == (had, documents)
     assert "Undo: give" not in client.get("/rollouts/1").text
     bed.store.close()
+
+
+def test_what_takes_the_number_of_boxes_is_a_press_away_from_the_top_however_many_boxes_are_listed(
+    tmp_path: Path,
+) -> None:
+    bed = RolloutBed(tmp_path / "bed", boxes=3)
+    bed.start()
+    site = ConsoleSite(bed.store, now_s=bed.world.clock())
+    client, give_back = site.client("otto"), "Abort, and give boxes back what they had…"
+    assert linked_forms(client.get("/rollouts/1").text) == [give_back]
+    client.post("/rollouts/1/pause", data=CSRF)
+    assert linked_forms(client.get("/rollouts/1").text) == ["Resume…", give_back]
+    assert linked_forms(site.client("vera").get("/rollouts/1").text) == []
+    bed.store.close()
+
+
+def linked_forms(page: str) -> list[str]:
+    """Return the texts of the links at the top of a rollout's page that lead to the forms behind its lists."""
+    return re.findall(r'href="#change">([^<]+)<', page.partition("Waves")[0])
