@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from native.limiterkit import BUCKETS_AT, HANG_TIMEOUT_S, SOURCES, Container, compile_program, make_container
 from native.shareskit import (
+    ALONE,
     AT_LOAD,
     CASES,
     DEPTHS,
@@ -330,6 +331,14 @@ def turns(limiter_build: Path, tmp_path: Path) -> Path:
 def test_many_threads_get_no_more_than_one(make: Make, turns: Path) -> None:
     """What a launch leaves for later ones to pay, all of them wait for together."""
     assert float(make(10).run(turns, "threads", str(10 * MS), "64", "4", timeout_s=120)) < 10 + POINTS
+
+
+@pytest.mark.shares
+@pytest.mark.skipif(not ALONE, reason="five minutes: make shares FULL=1")
+@pytest.mark.timeout(1200)
+def test_many_threads_get_no_more_by_long_kernels(make: Make, turns: Path) -> None:
+    """Each of them has one in flight before anything is owed."""
+    assert float(make(10).run(turns, "threads", str(500 * MS), "64", "4", timeout_s=1200)) < 10 + POINTS
 
 
 @pytest.mark.parametrize("before", [0, 1], ids=["one kernel", "behind a short one"])
