@@ -24,10 +24,10 @@ CARDS = (make_card(0, "Tesla T4", 15360), make_card(1, "Tesla P4", 7611))
 class Looker:
     """A process that looks at a driver's cards."""
 
-    def __init__(self, root: Path, *, run: bool, settings: dict[str, Any], log: Path) -> None:
+    def __init__(self, root: Path, *, run: bool, settings: dict[str, Any]) -> None:
         arguments = json.dumps({"root": str(root), "poll_s": 0.05, "nvml_timeout_s": 5, **settings})
-        self._log = log
-        with log.open("w") as stderr:
+        self._log = root.with_name(f"{root.name}.log")
+        with self._log.open("w") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, CHILD, arguments, *(["run"] if run else [])],
                 stdin=subprocess.PIPE,
@@ -85,8 +85,7 @@ def looker(tmp_path: Path) -> Iterator[MakeLooker]:
     with ExitStack() as stack:
 
         def make(root: Path = tmp_path, *, run: bool = True, **settings: float) -> Looker:
-            log = root.parent / f"{root.name}.log"
-            made = Looker(root, run=run, settings=settings, log=log)
+            made = Looker(root, run=run, settings=settings)
             stack.callback(made.close)
             return made
 
