@@ -51,32 +51,48 @@ static uint64_t longer(uint64_t one, uint64_t other)
 	return one > other ? one : other;
 }
 
-/* For a debt it is known how long; what is in flight may be over sooner, and is looked at. */
-static uint64_t sleep_for(uint64_t debt, uint64_t wait, bool closely, const struct gpu_stream *stream)
+/* For a debt it is known how long; what is in flight may be over sooner than pace has it, and is looked at when it
+ * should be. */
+static uint64_t sleep_for(uint64_t debt, uint64_t pace, bool closely, const struct gpu_stream *stream)
 {
-	if (wait > debt)
-		wait = longer(longer(debt, gpu_estimate(stream) / 2), SLEEP_MIN_NS);
+	uint64_t wait = longer(debt, pace), rest;
+
+	if (pace > debt) {
+		rest = gpu_pace_rest(stream, bucket_now());
+		if (rest == 0 || rest > pace)
+			rest = gpu_estimate(stream) / 2;
+		wait = longer(longer(debt, rest), SLEEP_MIN_NS);
+	}
 	if (closely)
 		wait = SLEEP_MIN_NS;
 	return wait < SLEEP_MAX_NS ? wait : SLEEP_MAX_NS;
 }
 
+/* What is in flight in the stream keeps a launch waiting, and should not be over yet: a look would be in vain. */
+static bool too_early(const struct card *card, const struct gpu_stream *stream)
+{
+	uint64_t now = bucket_now();
+
+	return stream != NULL && gpu_pace_wait(card, stream, now) != 0 && gpu_pace_rest(stream, now) > SLEEP_MIN_NS;
+}
+
 static void hold(struct card *card, struct gpu_context *gpu, const struct gpu_stream *stream)
 {
-	for (;;) {
+	bool look = gpu != NULL && !too_early(card, stream);
+
+	for (;; look = gpu != NULL) {
 		unsigned int percent = limits_core(card);
-		bool closely = gpu != NULL && gpu_segments_settle(gpu);
-		uint64_t now, wait, debt;
+		bool closely = look && gpu_segments_settle(gpu);
+		uint64_t now, debt, pace;
 
 		if (percent == 0)
 			break;
 		now = bucket_now();
-		wait = debt = gpu_pace_debt(card, percent, now);
-		if (stream != NULL)
-			wait = longer(wait, gpu_pace_wait(card, stream, now));
-		if (wait == 0)
+		debt = gpu_pace_debt(card, percent, now);
+		pace = stream != NULL ? gpu_pace_wait(card, stream, now) : 0;
+		if (debt == 0 && pace == 0)
 			break;
-		system_sleep((long)sleep_for(debt, wait, closely, stream));
+		system_sleep((long)sleep_for(debt, pace, closely, stream));
 	}
 }
 
@@ -95,6 +111,7 @@ static bool go_on(struct launch *launch)
 		__atomic_store_n(&segment->marked, 0, __ATOMIC_RELAXED);
 		launch->segment = segment;
 		launch->length = length_of(launch);
+		gpu_pace_add(launch);
 		return true;
 	}
 	return false;
@@ -124,7 +141,7 @@ static void start_segment(struct launch *launch)
 		launch->segment = segment;
 		launch->first = true;
 		launch->length = length_of(launch);
-		gpu_pace_add(launch, launch->length);
+		gpu_pace_add(launch);
 		return;
 	}
 }
@@ -168,7 +185,7 @@ static void lengthen_segment(struct launch *launch)
 		__atomic_store_n(&newest->marked, 0, __ATOMIC_RELAXED);
 	launch->segment = newest;
 	launch->length = 0;
-	gpu_pace_add(launch, 1);
+	gpu_pace_add(launch);
 }
 
 /* Other launches have the stream's segments, and do not come back. */
@@ -191,17 +208,17 @@ static void slow_begin(struct launch *launch)
 {
 	int mode;
 
-	launch->captured = gpu_captures(launch->handle);
+	launch->captured = capture_active(launch->handle);
 	if (!launch->captured) {
-		mode = gpu_relax();
 		hold(launch->card, launch->gpu, launch->stream);
+		mode = capture_relax();
 		if (launch->stream != NULL)
 			start_segment(launch);
 		if (launch->stream != NULL && launch->segment == NULL)
 			lengthen_segment(launch);
 		if (launch->segment == NULL && (launch->stream == NULL || stuck(launch->stream)))
 			launch->blind = true;
-		gpu_unrelax(mode);
+		capture_restore(mode);
 	}
 	launch->began = bucket_now();
 }
@@ -291,34 +308,36 @@ void gpu_time_begin(struct launch *launch, CUstream stream, bool per_thread)
 		CALL(cuCtxPopCurrent_v2, &other);
 }
 
+static bool works(CUstream handle)
+{
+	int mode = capture_relax();
+	bool busy = !capture_active(handle) && CALL(cuStreamQuery, handle) == NOT_READY;
+
+	capture_restore(mode);
+	return busy;
+}
+
 /* Charges what nothing but its stream tells of: until that is idle. Not for long: a kernel may run there that
  * waits for what this thread launches next. */
 static void watch(const struct launch *launch)
 {
 	uint64_t pause = WATCH_MIN_NS;
-	int mode = gpu_relax();
 
-	while (bucket_now() - launch->began < WATCH_NS && !gpu_captures(launch->handle) &&
-	       CALL(cuStreamQuery, launch->handle) == NOT_READY) {
+	while (bucket_now() - launch->began < WATCH_NS && works(launch->handle)) {
 		system_sleep((long)pause);
 		pause = longer(pause, (bucket_now() - launch->began) / 16);
 	}
-	gpu_unrelax(mode);
 	gpu_charge_since(launch->gpu, launch->card, launch->began);
 }
 
 /* Of a launch that has no segment of its own. */
 static void end_unmeasured(struct launch *launch)
 {
-	int mode;
-
 	if (launch->captured) {
-		if (gpu_captures(launch->handle))
+		if (capture_active(launch->handle))
 			return;
 		watch(launch);		/* the capture had ended, and it ran */
-		mode = gpu_relax();
 		hold(launch->card, launch->gpu, NULL);
-		gpu_unrelax(mode);
 	} else if (launch->blind) {
 		watch(launch);
 	} else {
@@ -374,39 +393,49 @@ CUresult gpu_time_end(struct launch *launch, CUresult ret)
 	return ret;
 }
 
-static struct gpu_context *current(void)
+static unsigned int epoch(void)
 {
+	struct process *own = process_own();
+
+	return own != NULL ? __atomic_load_n(&own->epoch, __ATOMIC_ACQUIRE) : 0;
+}
+
+static struct gpu_place current(void)
+{
+	struct gpu_place place = { NULL, epoch() };
 	CUcontext context = NULL;
 	struct card *card;
 
 	if (gpu_table_empty())
-		return NULL;
+		return place;
 	card = charge_current_card(&context);
-	return card != NULL && card_index(card) >= 0 ? gpu_context_of(context, card) : NULL;
+	if (card != NULL && card_index(card) >= 0)
+		place.gpu = gpu_context_of(context, card);
+	return place;
 }
 
-/* Where the stream is known; of: its context, which may be another than the current one. */
-static struct gpu_stream *known_stream(CUstream handle, struct gpu_context **of)
+/* Where the stream is known; of: its context, which is `here` or another one. */
+static struct gpu_stream *known_stream(CUstream handle, struct gpu_context *here, struct gpu_context **of)
 {
-	struct gpu_stream *found;
+	struct gpu_stream *found = here != NULL ? gpu_stream_of(here, handle, false) : NULL;
 
-	*of = current();
-	found = *of != NULL ? gpu_stream_of(*of, handle, false) : NULL;
-	return found != NULL || gpu_table_empty() ? found : gpu_stream_elsewhere(*of, handle, of);
+	*of = here;
+	return found != NULL || gpu_table_empty() ? found : gpu_stream_elsewhere(here, handle, of);
 }
 
-static void close_open(struct gpu_context *gpu, struct gpu_stream *stream, CUstream handle, bool goes_on)
+/* here: the thread's own context, as far as it is known. */
+static void close_open(struct gpu_context *here, struct gpu_context *gpu, struct gpu_stream *stream, CUstream handle,
+		       bool goes_on)
 {
-	bool closed;
-	CUcontext popped, entered = NULL;
-	bool pushed = false;
+	bool closed, pushed = false;
+	CUcontext popped;
 
 	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
 		struct gpu_segment *segment = &stream->segments[i];
 
 		if (!gpu_segment_claim(segment, SEGMENT_OPEN))
 			continue;
-		if (!pushed && CALL(cuCtxGetCurrent, &entered) == CUDA_SUCCESS && (uintptr_t)entered != gpu->key)
+		if (!pushed && gpu != here)
 			pushed = CALL(cuCtxPushCurrent_v2, (CUcontext)gpu->key) == CUDA_SUCCESS;
 		if (gpu_segment_silent(segment)) {
 			gpu_segment_left(gpu, stream, segment);
@@ -421,69 +450,73 @@ static void close_open(struct gpu_context *gpu, struct gpu_stream *stream, CUstr
 		CALL(cuCtxPopCurrent_v2, &popped);
 }
 
-void gpu_time_close(CUstream stream, bool per_thread)
+static struct gpu_place close_stream(CUstream stream, bool per_thread, bool goes_on)
 {
 	CUstream handle = handle_of(stream, per_thread);
+	struct gpu_place here = current();
 	struct gpu_context *gpu;
-	struct gpu_stream *found = known_stream(handle, &gpu);
+	struct gpu_stream *found = known_stream(handle, here.gpu, &gpu);
 
 	if (found != NULL)
-		close_open(gpu, found, handle, false);
+		close_open(here.gpu, gpu, found, handle, goes_on);
+	return here;
+}
+
+struct gpu_place gpu_time_close(CUstream stream, bool per_thread)
+{
+	return close_stream(stream, per_thread, false);
 }
 
 void gpu_time_mark(CUstream stream, bool per_thread)
 {
-	CUstream handle = handle_of(stream, per_thread);
-	struct gpu_context *gpu;
-	struct gpu_stream *found = known_stream(handle, &gpu);
-
-	if (found != NULL)
-		close_open(gpu, found, handle, true);
+	close_stream(stream, per_thread, true);
 }
 
-void gpu_time_close_all(void)
+struct gpu_place gpu_time_close_all(void)
 {
-	struct gpu_context *gpu = current();
+	struct gpu_place here = current();
 
-	if (gpu != NULL)
-		gpu_segments_close(gpu);
+	if (here.gpu != NULL)
+		gpu_segments_close(here.gpu);
+	return here;
 }
 
 void gpu_time_stream_ends(CUstream stream)
 {
-	struct gpu_context *gpu;
-	struct gpu_stream *found = known_stream(stream, &gpu);
+	struct gpu_context *gpu, *here = current().gpu;
+	struct gpu_stream *found = known_stream(stream, here, &gpu);
 
 	if (found == NULL || (uintptr_t)stream <= LAST_SPECIAL_STREAM)
 		return;
-	close_open(gpu, found, stream, false);
+	close_open(here, gpu, found, stream, false);
 	gpu_stream_gone(found);
 	gpu_stream_await(found);
 }
 
 void gpu_time_settle(void)
 {
-	struct gpu_context *gpu = current();
-	int mode;
+	struct gpu_context *gpu = current().gpu;
 
-	if (gpu == NULL)
-		return;
-	mode = gpu_relax();
-	gpu_segments_settle(gpu);
-	gpu_unrelax(mode);
+	if (gpu != NULL)
+		gpu_segments_settle(gpu);
+}
+
+void gpu_time_settle_at(struct gpu_place place)
+{
+	if (place.gpu != NULL && place.epoch == epoch())
+		gpu_segments_settle(place.gpu);
+	else
+		gpu_time_settle();
 }
 
 void gpu_time_ending(CUcontext context)
 {
 	struct gpu_context *gpu = gpu_table_find(context);
 	bool pushed = gpu != NULL && CALL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
-	int mode;
 
 	if (gpu == NULL)
 		return;
-	mode = gpu_relax();
 	gpu_segments_ending(gpu, pushed);
-	gpu_unrelax(mode);
 	if (pushed)
 		CALL(cuCtxPopCurrent_v2, &context);
 }
