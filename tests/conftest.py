@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import secrets
 import shutil
@@ -19,7 +20,7 @@ from kits import reruns, results
 from kits.daily import files_of_the_day, today, turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from kits.postgres import PostgresServer
 
@@ -31,6 +32,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 SEED = "hypothesis_seed"
 _ROOM_BYTES = 4 << 30
+_FAILED = pytest.StashKey[bool]()
 _SHORT = "/tmp"  # noqa: S108  (made with mkdtemp)
 
 
@@ -54,6 +56,20 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"examples of this run: --hypothesis-seed={config.getoption(SEED)}{part}"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Read the tests without the garbage collector, which would look at the same million objects again and again.
+
+    They live as long as the process, so it does not look at them later either.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)  # after the markers have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where TEST_TURNS is set, leave out the files whose turn comes on another day, but for tests of each day.
@@ -75,6 +91,24 @@ def of_the_turn(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the tests of the files whose turn it is, and those of each day."""
     theirs = files_of_the_day(str(item.path) for item in items if not item.get_closest_marker("daily"))
     return [item for item in items if item.get_closest_marker("daily") or str(item.path) in theirs]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remove a test's folder once it has passed; a failed one's stays, also where its set-up or teardown failed.
+
+    pytest's own policy `failed` removes those two before it knows. What is mounted below a folder is not removed.
+    """
+    report = yield
+    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.when == "teardown" and folder is not None and not item.stash[_FAILED] and not _has_mounts(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+    return report
+
+
+def _has_mounts(folder: Path) -> bool:
+    return f" {folder}/" in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
 
 
 @pytest.hookimpl(trylast=True)

@@ -41,6 +41,19 @@ def write_if_changed(path: Path, content: str | bytes, *, mode: int = 0o644) -> 
     return True
 
 
+def remove_placeholder(path: Path) -> None:
+    """Remove the empty folder that containerd makes where a mount's source is missing; anything else stays.
+
+    (`withMounts` in internal/cri/opts/spec_linux_opts.go, seen in 2.2. It is there where a pod that one version has
+    admitted mounts a file that another version does not make.)
+
+    Raises:
+        OSError: it cannot be removed, as where it is not empty.
+    """
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+
+
 def open_at_once(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a file that is there, and wait for nobody who has a lease on it (`fcntl`, `F_SETLEASE`).
 

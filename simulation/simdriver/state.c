@@ -88,10 +88,13 @@ int sim_state_open(const char *root)
 
 int sim_state_create(const char *root)
 {
-	static struct state head = { .magic = STATE_MAGIC, .version = STATE_VERSION, .size = sizeof(head) };
+	static struct state head;	/* no initial value: its 5 MB of zeros would lie in each library's file */
 	char temp[sizeof(path) + 16], real[sizeof(path)];
 	int file, ret = 0;
 
+	head.magic = STATE_MAGIC;
+	head.version = STATE_VERSION;
+	head.size = sizeof(head);
 	snprintf(real, sizeof(real), "%s" SIM_FOLDER "/state", root);
 	snprintf(temp, sizeof(temp), "%s.%d", real, getpid());
 	file = open(temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

@@ -55,8 +55,8 @@ def test_a_box_has_its_own_filters_alone_over_a_restart_too(tmp_path: Path, *, g
         with RawMqtt(broker.box(ROOTED)) as rooted:
             assert rooted.subscribe(own) == [1, 1]
             assert rooted.subscribe(stray) == [128 if guard else 1] * len(stray)
-            for part in range(20):
-                rooted.subscribe([f"x{part}/{number}" for number in range(1_000)])
+            for part in range(100):  # mosquitto 2.0.21 ends the connection at 1 000 filters in one packet
+                rooted.subscribe([f"x{part}/{number}" for number in range(200)])
         broker.stop()
         broker.start()
         with LinkRun(broker.controller(), [SUBSCRIPTIONS], session_s=0) as controller:

@@ -27,8 +27,10 @@ MISSING_HEADERS = "mosquitto's headers are missing: apt-get install mosquitto-de
 
 
 def need_mosquitto() -> str:
-    """Return mosquitto's path; without it the test is skipped, in CI it fails."""
-    path = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+    """Return mosquitto's path, or the program that EDGEGPU_MOSQUITTO names; without it the test is skipped, in CI
+    it fails."""
+    program = os.environ.get("EDGEGPU_MOSQUITTO", "mosquitto")
+    path = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if path is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(MISSING)
     return path
@@ -44,11 +46,15 @@ def wait_for(probe: Callable[[], bool], *, what: str, timeout_s: float = 60.0) -
 
 
 def compile_guard(folder: Path) -> Path:
-    """Compile the plugin; without mosquitto's headers the test is skipped, in CI it fails."""
-    if not all(Path("/usr/include", name).exists() for name in ("mosquitto_plugin.h", "mosquitto.h")):
+    """Compile the plugin by the headers of this machine, or of the folder that EDGEGPU_MOSQUITTO_HEADERS names.
+
+    Without them the test is skipped, in CI it fails.
+    """
+    headers = os.environ.get("EDGEGPU_MOSQUITTO_HEADERS", "/usr/include")
+    if not all(Path(headers, name).exists() for name in ("mosquitto_plugin.h", "mosquitto.h")):
         (pytest.fail if os.environ.get("CI") else pytest.skip)(MISSING_HEADERS)
     library = folder / "mosquitto_guard.so"
-    words = ["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-x", "c", "-o"]
+    words = ["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{headers}", "-x", "c", "-o"]
     subprocess.run([*words, library, "-"], input=guard_source(), text=True, check=True, timeout=60)
     return library
 

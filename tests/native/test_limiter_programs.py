@@ -71,6 +71,15 @@ def test_backing_that_something_else_may_keep_counts_after_its_release(
     container.run(exported)  # with the process what it exported counts no more
 
 
+def test_the_oldest_forms_of_functions_lead_nowhere_past_the_limit(
+    tmp_path: Path, limiter_build: Path, programs: Compile
+) -> None:
+    """Pointers and sizes have 32 bits there; each driver exports them, and a program may call them by name."""
+    container = _with_objects(tmp_path, limiter_build)
+    container.run(programs("oldest"))
+    assert container.counted() == CONTEXT_MIB * MIB
+
+
 @pytest.mark.parametrize("call", ["bind", "map"])
 def test_what_waits_in_the_driver_for_others_keeps_no_other_thread_waiting(
     tmp_path: Path, limiter_build: Path, programs: Compile, call: str

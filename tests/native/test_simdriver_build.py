@@ -48,6 +48,12 @@ def test_files_stay_small() -> None:
     assert {name: size for name, size in sizes.items() if size > 300} == {}
 
 
+def test_the_built_files_take_little_room(simdriver_build: Path) -> None:
+    """Each test's box has a copy: with a state of theirs in each file they took 23 MB, and hundreds of boxes 7 GB."""
+    sizes = {path.name: path.stat().st_size for path in simdriver_build.iterdir() if not path.is_symlink()}
+    assert {name: size for name, size in sizes.items() if size > 1 << 20} == {}
+
+
 def test_no_file_calls_one_that_calls_it(tmp_path: Path) -> None:
     """By the objects' symbols: take away files that call none of those left; a circle is what cannot be taken away."""
     sources = sorted(SOURCES.glob("*.c"))

@@ -350,13 +350,21 @@ def place_of(url: URL) -> str:
 _CONTENDED = {"40001", "40P01", "55P03"}
 """PostgreSQL's codes: serialization_failure, deadlock_detected, lock_not_available."""
 
+_IDLE = "25P03"
+"""PostgreSQL's code idle_in_transaction_session_timeout: this process was stopped in its transaction."""
+
 
 def explained(error: SQLAlchemyError, place: str) -> StoreError:
     """Return our error for one of the database's: the cause in a line, in English its driver's, and what to do."""
     driver = getattr(error, "orig", None)
     cause = " ".join(str(driver or error).partition("\n")[0].split())
-    if getattr(driver, "sqlstate", None) in _CONTENDED:
-        met = phrase("cannot use %(place)s: another change was in the way", place=place)
+    code = getattr(driver, "sqlstate", None)
+    if code in _CONTENDED or code == _IDLE:
+        met = (
+            phrase("cannot use %(place)s: this process stood still in the middle of the change", place=place)
+            if code == _IDLE
+            else phrase("cannot use %(place)s: another change was in the way", place=place)
+        )
         text = on_pages(f"{met} ({cause})", met)
         return ContendedError(text, remedy=phrase("nothing was changed: try again"), words=cause)
     known = cause_of(cause, place)

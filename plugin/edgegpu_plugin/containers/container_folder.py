@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
-from edgegpu_base.files import read_at_once, write_if_changed
+from edgegpu_base.files import read_at_once, remove_placeholder, write_if_changed
 from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, FOLDER, LIBRARIES, PRELOAD_LIST, PRELOADED
 from edgegpu_plugin.containers.usage_file import (
     OWN_FORM,
@@ -85,6 +85,7 @@ class ContainerFolders:
             self.write_limits(folder, limits)
             (folder / "state").unlink(missing_ok=True)  # of the last run
             _write(folder / "form", form_text())
+            remove_placeholder(folder / _PRELOAD_NAME)  # after a start under a version that makes no list
             _write(folder / _PRELOAD_NAME, preload)
             _write_zeros(usage)
         except OSError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
-from edgegpu_base.files import write_if_changed
+from edgegpu_base.files import remove_placeholder, write_if_changed
 from edgegpu_core.choices.modes import Capability
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.containers import driver_files
@@ -185,4 +185,5 @@ def _link(link: Path, target: Path) -> None:
     temp = link.with_name(f".{link.name}.new")
     temp.unlink(missing_ok=True)
     temp.symlink_to(target)
+    remove_placeholder(link)
     temp.replace(link)

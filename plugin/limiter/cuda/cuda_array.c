@@ -62,83 +62,44 @@ static uint64_t mipmap_bytes(struct CUarray3d_descriptor wanted, unsigned int le
 	return total;
 }
 
+/* Of both widths: sizes have 32 bits in the oldest forms. */
+#define CREATE(name, out, wanted, depth, flags)							\
+	do {											\
+		struct charge charge;								\
+		CUarray array;									\
+		CUresult ret;									\
+												\
+		if (NESTED || (out) == NULL || (wanted) == NULL)				\
+			return DRIVER(name)(out, wanted);					\
+		const __typeof__(*(wanted)) copy = READ_ONCE(wanted);				\
+		array = *(out);									\
+		if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){	\
+			copy.width, copy.height, depth, copy.format, copy.channels, flags })))	\
+			return charge.why;							\
+		ret = CALL(name, &array, &copy);						\
+		ret = charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)array);		\
+		*(out) = array;									\
+		return ret;									\
+	} while (0)
+
 CUresult EXPORT cuArrayCreate(CUarray *out, const struct CUarray_descriptor_v1 *wanted)
 {
-	struct CUarray_descriptor_v1 copy;
-	struct charge charge;
-	CUarray array;
-	CUresult ret;
-
-	if (NESTED || out == NULL || wanted == NULL)
-		return DRIVER(cuArrayCreate)(out, wanted);
-	copy = READ_ONCE(wanted);
-	array = *out;
-	if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){
-		copy.width, copy.height, 0, copy.format, copy.channels, 0 })))
-		return charge.why;
-	ret = CALL(cuArrayCreate, &array, &copy);
-	ret = charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)array);
-	*out = array;
-	return ret;
+	CREATE(cuArrayCreate, out, wanted, 0, 0);
 }
 
 CUresult EXPORT cuArrayCreate_v2(CUarray *out, const struct CUarray_descriptor *wanted)
 {
-	struct CUarray_descriptor copy;
-	struct charge charge;
-	CUarray array;
-	CUresult ret;
-
-	if (NESTED || out == NULL || wanted == NULL)
-		return DRIVER(cuArrayCreate_v2)(out, wanted);
-	copy = READ_ONCE(wanted);
-	array = *out;
-	if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){
-		copy.width, copy.height, 0, copy.format, copy.channels, 0 })))
-		return charge.why;
-	ret = CALL(cuArrayCreate_v2, &array, &copy);
-	ret = charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)array);
-	*out = array;
-	return ret;
+	CREATE(cuArrayCreate_v2, out, wanted, 0, 0);
 }
 
 CUresult EXPORT cuArray3DCreate(CUarray *out, const struct CUarray3d_descriptor_v1 *wanted)
 {
-	struct CUarray3d_descriptor_v1 copy;
-	struct charge charge;
-	CUarray array;
-	CUresult ret;
-
-	if (NESTED || out == NULL || wanted == NULL)
-		return DRIVER(cuArray3DCreate)(out, wanted);
-	copy = READ_ONCE(wanted);
-	array = *out;
-	if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){
-		copy.width, copy.height, copy.depth, copy.format, copy.channels, copy.flags })))
-		return charge.why;
-	ret = CALL(cuArray3DCreate, &array, &copy);
-	ret = charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)array);
-	*out = array;
-	return ret;
+	CREATE(cuArray3DCreate, out, wanted, copy.depth, copy.flags);
 }
 
 CUresult EXPORT cuArray3DCreate_v2(CUarray *out, const struct CUarray3d_descriptor *wanted)
 {
-	struct CUarray3d_descriptor copy;
-	struct charge charge;
-	CUarray array;
-	CUresult ret;
-
-	if (NESTED || out == NULL || wanted == NULL)
-		return DRIVER(cuArray3DCreate_v2)(out, wanted);
-	copy = READ_ONCE(wanted);
-	array = *out;
-	if (!charge_current(&charge, array_bytes(&copy)))
-		return charge.why;
-	ret = CALL(cuArray3DCreate_v2, &array, &copy);
-	ret = charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)array);
-	*out = array;
-	return ret;
+	CREATE(cuArray3DCreate_v2, out, wanted, copy.depth, copy.flags);
 }
 
 CUresult EXPORT cuArrayDestroy(CUarray array)

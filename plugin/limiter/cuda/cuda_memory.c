@@ -1,42 +1,36 @@
 /* cuda_memory.c - plain, pitched and managed memory.
  *
- * Managed memory counts whole, as if all of it were on the card: it can be. */
+ * Managed memory counts whole, as if all of it were on the card: it can be. The macros are for both widths: pointers
+ * and sizes have 32 bits in the oldest forms. */
 #include "charge.h"
 
 #define PITCH_STEP 512			/* what rows are rounded up to at most, before the driver says */
 
+#define ALLOCATE(name, out, bytes)								\
+	do {											\
+		struct charge charge;								\
+		__typeof__(*(out)) at;								\
+		CUresult ret;									\
+												\
+		if (NESTED || (out) == NULL)							\
+			return DRIVER(name)(out, bytes);					\
+		if (!charge_current(&charge, bytes))						\
+			return charge.why;							\
+		at = *(out);									\
+		ret = CALL(name, &at, bytes);							\
+		ret = charge_settle(&charge, ret, LEDGER_POINTER, at);				\
+		*(out) = at;									\
+		return ret;									\
+	} while (0)
+
 CUresult EXPORT cuMemAlloc(CUdeviceptr_v1 *out, unsigned int bytes)
 {
-	struct charge charge;
-	CUdeviceptr_v1 at;
-	CUresult ret;
-
-	if (NESTED || out == NULL)
-		return DRIVER(cuMemAlloc)(out, bytes);
-	if (!charge_current(&charge, bytes))
-		return charge.why;
-	at = *out;
-	ret = CALL(cuMemAlloc, &at, bytes);
-	ret = charge_settle(&charge, ret, LEDGER_POINTER, at);
-	*out = at;
-	return ret;
+	ALLOCATE(cuMemAlloc, out, bytes);
 }
 
 CUresult EXPORT cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 {
-	struct charge charge;
-	CUdeviceptr at;
-	CUresult ret;
-
-	if (NESTED || out == NULL)
-		return DRIVER(cuMemAlloc_v2)(out, bytes);
-	if (!charge_current(&charge, bytes))
-		return charge.why;
-	at = *out;
-	ret = CALL(cuMemAlloc_v2, &at, bytes);
-	ret = charge_settle(&charge, ret, LEDGER_POINTER, at);
-	*out = at;
-	return ret;
+	ALLOCATE(cuMemAlloc_v2, out, bytes);
 }
 
 CUresult EXPORT cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags)
@@ -80,74 +74,59 @@ static bool correct(struct charge *charge, uint64_t bytes)
 	return true;
 }
 
+#define ALLOCATE_PITCHED(name, free, out, pitch, width, height, element)			\
+	do {											\
+		struct charge charge;								\
+		__typeof__(*(out)) at;								\
+		__typeof__(*(pitch)) row;							\
+		uint64_t bytes;									\
+		CUresult ret;									\
+												\
+		if (NESTED || (out) == NULL || (pitch) == NULL || !pitched(width, height, &bytes))	\
+			return DRIVER(name)(out, pitch, width, height, element);		\
+		if (!charge_current(&charge, bytes))						\
+			return charge.why;							\
+		at = *(out);									\
+		row = *(pitch);									\
+		ret = CALL(name, &at, &row, width, height, element);				\
+		if (ret == CUDA_SUCCESS && !correct(&charge, (uint64_t)row * (height))) {	\
+			CALL(free, at);								\
+			ret = CUDA_ERROR_OUT_OF_MEMORY;						\
+		}										\
+		ret = charge_settle(&charge, ret, LEDGER_POINTER, at);				\
+		*(pitch) = row;									\
+		*(out) = at;									\
+		return ret;									\
+	} while (0)
+
 CUresult EXPORT cuMemAllocPitch(CUdeviceptr_v1 *out, unsigned int *pitch, unsigned int width,
 				unsigned int height, unsigned int element)
 {
-	struct charge charge;
-	CUdeviceptr_v1 at;
-	unsigned int row;
-	uint64_t bytes;
-	CUresult ret;
-
-	if (NESTED || out == NULL || pitch == NULL || !pitched(width, height, &bytes))
-		return DRIVER(cuMemAllocPitch)(out, pitch, width, height, element);
-	if (!charge_current(&charge, bytes))
-		return charge.why;
-	at = *out;
-	row = *pitch;
-	ret = CALL(cuMemAllocPitch, &at, &row, width, height, element);
-	if (ret == CUDA_SUCCESS && !correct(&charge, (uint64_t)row * height)) {
-		CALL(cuMemFree, at);
-		ret = CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	ret = charge_settle(&charge, ret, LEDGER_POINTER, at);
-	*pitch = row;
-	*out = at;
-	return ret;
+	ALLOCATE_PITCHED(cuMemAllocPitch, cuMemFree, out, pitch, width, height, element);
 }
 
 CUresult EXPORT cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
 				   unsigned int element)
 {
-	struct charge charge;
-	CUdeviceptr at;
-	size_t row;
-	uint64_t bytes;
-	CUresult ret;
-
-	if (NESTED || out == NULL || pitch == NULL || !pitched(width, height, &bytes))
-		return DRIVER(cuMemAllocPitch_v2)(out, pitch, width, height, element);
-	if (!charge_current(&charge, bytes))
-		return charge.why;
-	at = *out;
-	row = *pitch;
-	ret = CALL(cuMemAllocPitch_v2, &at, &row, width, height, element);
-	if (ret == CUDA_SUCCESS && !correct(&charge, (uint64_t)row * height)) {
-		CALL(cuMemFree_v2, at);
-		ret = CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	ret = charge_settle(&charge, ret, LEDGER_POINTER, at);
-	*pitch = row;
-	*out = at;
-	return ret;
+	ALLOCATE_PITCHED(cuMemAllocPitch_v2, cuMemFree_v2, out, pitch, width, height, element);
 }
+
+#define FREE(name, at)										\
+	do {											\
+		struct ledger_entry entry;							\
+												\
+		if (NESTED)									\
+			return DRIVER(name)(at);						\
+		entry = charge_release_pointer(at);						\
+		return charge_released(&entry, CALL(name, at));					\
+	} while (0)
 
 CUresult EXPORT cuMemFree(CUdeviceptr_v1 at)
 {
-	struct ledger_entry entry;
-
-	if (NESTED)
-		return DRIVER(cuMemFree)(at);
-	entry = charge_release_pointer(at);
-	return charge_released(&entry, CALL(cuMemFree, at));
+	FREE(cuMemFree, at);
 }
 
 CUresult EXPORT cuMemFree_v2(CUdeviceptr at)
 {
-	struct ledger_entry entry;
-
-	if (NESTED)
-		return DRIVER(cuMemFree_v2)(at);
-	entry = charge_release_pointer(at);
-	return charge_released(&entry, CALL(cuMemFree_v2, at));
+	FREE(cuMemFree_v2, at);
 }

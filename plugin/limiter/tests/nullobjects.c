@@ -1,6 +1,7 @@
 /* nullobjects.c - more of the driver that answers at once: graphs that are one allocation each, and what may
- * keep memory that its program has released. With KERNEL_MS each launch, by whatever function, takes the card so
+ * keep memory that its program has released, and the oldest forms, of 32 bits. With KERNEL_MS each launch, by whatever function, takes the card so
  * long. */
+#include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -252,3 +253,53 @@ API CUresult cuLaunchCooperativeKernelMultiDevice(struct CUlaunch_params *list, 
 	return run(count);
 }
 #endif
+
+static unsigned int next_low = 0x10000;
+
+static CUresult low(unsigned int *out)
+{
+	*out = next_low += 0x10000;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemAlloc(CUdeviceptr_v1 *out, unsigned int bytes)
+{
+	return bytes != 0 ? low(out) : CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuMemAllocPitch(CUdeviceptr_v1 *out, unsigned int *pitch, unsigned int width, unsigned int height,
+			     unsigned int element)
+{
+	*pitch = (width + 255) / 256 * 256;
+	return height != 0 && element != 0 ? low(out) : CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuMemFree(CUdeviceptr_v1 at)
+{
+	return at != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* As much as fits: the card has 16 GiB. */
+API CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
+{
+	*free_bytes = *total = UINT32_MAX;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceTotalMem(unsigned int *out, CUdevice device)
+{
+	*out = UINT32_MAX;
+	return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuArrayCreate(CUarray *out, const struct CUarray_descriptor_v1 *wanted)
+{
+	*out = malloc(1);		/* until the program ends */
+	return wanted->width != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuArray3DCreate(CUarray *out, const struct CUarray3d_descriptor_v1 *wanted)
+{
+	*out = malloc(1);
+	return wanted->width != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -85,6 +86,22 @@ class TestWriters:
         assert words.endswith("nothing was changed: try again")
         with store.read() as tx:
             assert sorted(box.spec_rev for box in tx.boxes.get([FIRST, SECOND]).values()) == [0, 1]
+
+    def test_a_process_that_stood_still_in_a_transaction_may_try_again(self, store: ControllerStore) -> None:
+        def stand_still() -> None:
+            with store.write() as tx:
+                connection = tx.boxes._connection  # noqa: SLF001  (the server is to end this one soon)
+                connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '20ms'"))
+                tx.boxes.put([replace(tx.boxes.get([FIRST])[FIRST], spec_rev=1)])
+                time.sleep(1)
+                tx.boxes.put([replace(tx.boxes.get([FIRST])[FIRST], spec_rev=2)])
+
+        with pytest.raises(ContendedError, match=r"stood still.*nothing was changed: try again"):
+            stand_still()
+        with store.write() as tx:
+            box = tx.boxes.get([FIRST])[FIRST]
+            assert box.spec_rev == 0
+            tx.boxes.put([replace(box, spec_rev=3)])
 
     def test_a_machine_that_enrols_twice_at_once_is_found_by_the_second(self, store: ControllerStore) -> None:
         third, held = device_id("0000000000000003"), threading.Event()

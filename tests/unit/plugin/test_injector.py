@@ -340,6 +340,19 @@ def test_an_answer_outlives_the_driver_that_it_was_given_with(machine: Machine) 
     assert inside["/dev/nvidia1"] == machine.root / "dev/nvidia2"
 
 
+def test_a_folder_that_containerd_made_for_a_missing_link_gives_way(machine: Machine) -> None:
+    """It makes one where a boot's driver, or an older version of edgegpu, had no file for an answer of before."""
+    injector = machine.injector("v1.20.15+k3s1")
+    injector.use(CARDS)
+    given = injector.allocation(["GPU-1"])
+    made = next(link for link in (machine.run / "driver/files").iterdir() if "gpucomp" in link.name)
+    made.unlink()
+    made.mkdir()
+    injector.prepare(["GPU-1"])
+    assert made.readlink() == machine.root / LIBRARIES / "libnvidia-gpucomp.so.570.1"
+    assert followed(given)
+
+
 def test_the_links_are_kept_in_every_way_for_pods_of_before(machine: Machine) -> None:
     given = machine.injector("v1.28.15")
     given.use(CARDS)

@@ -169,6 +169,18 @@ def test_a_container_s_folder_has_its_list_at_each_start_and_one_of_before_needs
     assert (folder / "ld.so.preload").read_text() == OURS
 
 
+def test_a_container_starts_again_after_a_version_that_makes_no_list(box: Box) -> None:
+    """containerd makes an empty folder where a mount's source is missing; the older version's start had one."""
+    box.state.replace_pods([pod("u", digest=DIGEST)])
+    box.book("u", MEMORY, CORE)
+    box.limiter.prepare("u", "main")
+    (folder,) = (box.run / "containers").iterdir()
+    (folder / "ld.so.preload").unlink()
+    (folder / "ld.so.preload").mkdir()
+    box.limiter.prepare("u", "main")
+    assert (folder / "ld.so.preload").read_bytes() == b""
+
+
 def test_a_pod_of_before_has_no_list_and_its_reason_asks_for_a_new_one(box: Box) -> None:
     box.state.replace_pods([pod("u", digest=DIGEST)])
     answer = box.limiter.add_to(Allocation(), MEMORY, HELD)

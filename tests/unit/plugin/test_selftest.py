@@ -1,11 +1,14 @@
 """What follows from what edgegpu-selftest saw, and how results are kept."""
 
+import inspect
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from edgegpu_plugin.records.selftest_results import NOT_ENDED, CardResult, SelftestResults, Verdict
+from edgegpu_plugin.selftest import observation
 from edgegpu_plugin.selftest.observation import (
     CardObservation,
     Kernel,
@@ -19,6 +22,7 @@ from edgegpu_plugin.selftest.observation import (
 )
 
 CARD, OTHER = "GPU-1", "GPU-2"
+UNSEEN = Path(__file__).parents[3] / "docs/box/unseen.md"
 MIB = 1 << 20
 WAYS = ("plain", "managed", "async", "virtual", "graph", "cuGetProcAddress", "cuGetProcAddress_v2")
 
@@ -289,3 +293,20 @@ def test_a_disk_that_is_full_costs_no_result(tmp_path: Path) -> None:
     results.use_key("k")
     results.put([kept()])
     assert results.why_degraded([CARD]) == ""
+
+
+def test_the_lines_that_notice_what_was_never_seen_on_a_card_are_the_self_tests() -> None:
+    text = UNSEEN.read_text(encoding="utf-8").partition("## What nobody has seen")[0]
+    assumptions = re.findall(r"^\d\. (.*?)(?=^\d\. |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert len(assumptions) == 5
+    lines = [
+        quoted
+        for assumption in assumptions
+        for named in re.findall(r"Lines?:((?: `[^`]+`[,.])+)", " ".join(assumption.split()))
+        for quoted in re.findall(r"`([^`]+)`", named)
+    ]
+    assert len(lines) == 6
+    source = inspect.getsource(observation)
+    for line in lines:
+        words = re.sub(r"\d+", "{.*?}", line.rpartition(": ")[2])
+        assert re.search(words, source), line
