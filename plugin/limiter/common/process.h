@@ -133,6 +133,7 @@ struct process {
 	unsigned int streams_ended;	/* atomic */
 	unsigned int captures;	/* that were begun, and did not end; atomic */
 	int unrelaxed __attribute__((aligned(64)));	/* threads whose calls would end a capture: one waits for them; atomic */
+	int unrelaxed_lost;	/* so many of them were awaited in vain; atomic */
 	uint64_t harmless[HARMLESS_MAX] __attribute__((aligned(64)));	/* kernels that need little (cuda_local.c); each atomic */
 	uint64_t gpu[GPU_TABLE_BYTES / sizeof(uint64_t)];	/* a struct gpu_table: GPU time that is being measured */
 };

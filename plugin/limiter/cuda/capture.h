@@ -17,8 +17,11 @@ static inline bool capture_possible(void)
 /* True: what is launched now is not run but captured, and recording an event would join in. */
 bool capture_active(CUstream stream);
 
+/* An event cannot be asked for its time: from now on the driver is asked whether streams capture. */
+void capture_unseen(void);
+
 /* Our own calls between these must not end the capture of a stream that has nothing to do with them. They wait for
- * nothing: a capture that begins waits until they are over. */
+ * nothing: a capture that begins waits until they are over, or for two seconds. */
 int capture_relax(void);
 void capture_restore(int mode);
 

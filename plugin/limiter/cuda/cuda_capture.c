@@ -2,14 +2,16 @@
  * whether its stream captures, and a change of the thread's mode around each group of our own calls.
  *
  * Only an end that succeeded counts: after a capture that ended otherwise, as with its stream, the driver is asked as long
- * as the process lives. */
+ * as the process lives. So it is after an event that cannot be asked for its time: a capture may go on that no hook saw
+ * begin. */
 #define _GNU_SOURCE
 #include "capture.h"
 #include "system.h"
 
 #define CAPTURE_IMPLICIT 906		/* of the default stream: another one captures */
+#define UNSEEN (1u << 31)		/* of the captures that are counted: one that was not seen may go on */
 #define AWAIT_NS 20000l
-#define AWAITED 500			/* times that: a thread may have left its call of the driver by longjmp */
+#define AWAIT_MAX_NS 2000000000ull	/* a thread may have left its call of the driver by longjmp, or wait there for this one */
 
 bool capture_active(CUstream stream)
 {
@@ -20,6 +22,15 @@ bool capture_active(CUstream stream)
 		return false;
 	ret = CALL(cuStreamIsCapturing, stream, &status);
 	return ret == CAPTURE_IMPLICIT || (ret == CUDA_SUCCESS && status != 0);
+}
+
+/* A thread that was taken to be lost is awaited again. */
+static void give_back(struct process *own)
+{
+	int left = __atomic_sub_fetch(&own->unrelaxed, 1, __ATOMIC_SEQ_CST);
+
+	if (__atomic_load_n(&own->unrelaxed_lost, __ATOMIC_SEQ_CST) > left)
+		__atomic_store_n(&own->unrelaxed_lost, left, __ATOMIC_SEQ_CST);
 }
 
 /* In one order with the begin of a capture (begin): either it is seen here, or this is seen there. */
@@ -44,7 +55,31 @@ void capture_restore(int mode)
 	if (mode >= 0)
 		CALL(cuThreadExchangeStreamCaptureMode, &mode);
 	else if (mode == CAPTURE_NONE && own != NULL)
-		__atomic_sub_fetch(&own->unrelaxed, 1, __ATOMIC_SEQ_CST);
+		give_back(own);
+}
+
+void capture_unseen(void)
+{
+	struct process *own = process_own();
+
+	if (own != NULL)
+		__atomic_or_fetch(&own->captures, UNSEEN, __ATOMIC_SEQ_CST);
+}
+
+/* Those that were awaited in vain are not awaited again, unless they come back after all (give_back). */
+static void await_unrelaxed(struct process *own)
+{
+	uint64_t began = bucket_now();
+	int left;
+
+	while ((left = __atomic_load_n(&own->unrelaxed, __ATOMIC_SEQ_CST)) >
+	       __atomic_load_n(&own->unrelaxed_lost, __ATOMIC_SEQ_CST)) {
+		if (bucket_now() - began > AWAIT_MAX_NS) {
+			__atomic_store_n(&own->unrelaxed_lost, left, __ATOMIC_SEQ_CST);
+			break;
+		}
+		system_sleep(AWAIT_NS);
+	}
 }
 
 static struct process *begin(void)
@@ -54,8 +89,7 @@ static struct process *begin(void)
 	if (own == NULL)
 		return NULL;
 	__atomic_add_fetch(&own->captures, 1, __ATOMIC_SEQ_CST);
-	for (int i = 0; i < AWAITED && __atomic_load_n(&own->unrelaxed, __ATOMIC_SEQ_CST) > 0; i++)
-		system_sleep(AWAIT_NS);
+	await_unrelaxed(own);
 	return own;
 }
 
@@ -63,7 +97,7 @@ static CUresult end(struct process *own, bool ended, CUresult ret)
 {
 	unsigned int count = own != NULL ? __atomic_load_n(&own->captures, __ATOMIC_SEQ_CST) : 0;
 
-	while (ended && count != 0 &&
+	while (ended && (count & ~UNSEEN) != 0 &&
 	       !__atomic_compare_exchange_n(&own->captures, &count, count - 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		;
 	return ret;

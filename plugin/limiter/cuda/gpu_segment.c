@@ -196,6 +196,8 @@ static CUresult elapsed(CUevent from, CUevent to, int64_t *ns)
 	float ms = 0;
 	CUresult ret = CALL(cuEventElapsedTime, &ms, from, to);
 
+	if (ret != CUDA_SUCCESS && ret != NOT_READY)
+		capture_unseen();
 	*ns = (int64_t)(ms * NS_PER_MS);
 	return ret;
 }

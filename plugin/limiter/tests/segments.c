@@ -60,6 +60,10 @@ bool capture_active(CUstream stream)
 	return false;
 }
 
+void capture_unseen(void)
+{
+}
+
 int capture_relax(void)
 {
 	return CAPTURE_NONE;

@@ -1,0 +1,121 @@
+"""Captures beside a thread that is measured: each graph is whole, and the limit holds afterwards as before."""
+
+import select
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+from limiter_functions import read_table
+from native.limiterkit import SOURCES, Container, compile_program, make_container
+from native.shareskit import judge
+from native.simkit import DRIVER_FILE
+
+from edgegpu_sim.driver import SimDriver, make_card
+
+CARD = make_card(0, "Tesla T4", 8192)
+CORE = 40
+OF_ANOTHER_STREAM = 906
+"""What the driver says of a stream that cannot be used while another one captures: such launches are not measured."""
+STOPPED_S = 0.3
+TRIES = 3
+
+
+@pytest.fixture
+def driver(tmp_path: Path, simdriver_build: Path) -> SimDriver:
+    return SimDriver.create(tmp_path / "box", [CARD], build=simdriver_build)
+
+
+@pytest.fixture
+def container(tmp_path: Path, driver: SimDriver, limiter_build: Path) -> Container:
+    made = make_container(tmp_path / "container", limiter_build, driver.libraries)
+    made.limit((CARD, 1024), core=CORE)
+    return made
+
+
+@pytest.fixture
+def program(tmp_path: Path, limiter_build: Path) -> Path:
+    return compile_program(tmp_path / "captures", limiter_build, ["tests/captures.c"])
+
+
+@pytest.mark.parametrize("way", ["handed", "several", "modes", "forked"])
+def test_captures_that_ended_leave_nothing_behind(
+    container: Container, driver: SimDriver, program: Path, way: str
+) -> None:
+    """The driver takes every launch for a captured one: so nothing is held for as long as it is asked."""
+    driver.fail("cuStreamIsCapturing", OF_ANOTHER_STREAM)
+    judge(lambda: [float(container.run(program, way))], [CORE])
+
+
+@pytest.mark.parametrize("way", ["handed", "several", "modes", "forked", "broken", "held"])
+def test_a_graph_is_whole_and_the_limit_holds_after_it(container: Container, program: Path, way: str) -> None:
+    judge(lambda: [float(container.run(program, way))], [CORE])
+
+
+def test_captures_that_no_hook_saw_begin_are_whole_but_for_the_first(
+    container: Container, driver: SimDriver, program: Path
+) -> None:
+    judge(lambda: [float(container.run(program, "unseen", driver.libraries / DRIVER_FILE))], [CORE])
+
+
+@contextmanager
+def _stopped(
+    container: Container, driver: SimDriver, program: Path, way: str
+) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
+    """Start a program whose thread stands still in a call of the limiter's until the driver's faults are cleared."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([program, way], env=container.environment(), **pipes, text=True, bufsize=1) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        driver.hang("cuEventElapsedTime")
+        running.stdin.write("\n")
+        yield running, running.stdin, running.stdout
+
+
+def test_a_capture_waits_for_a_thread_that_is_in_a_call_that_would_end_it(
+    container: Container, driver: SimDriver, program: Path
+) -> None:
+    """On a busy machine a thread may stand still there for long."""
+    ended = False
+    for _ in range(TRIES):  # it waits for two seconds, which may be over before this process has gone on
+        with _stopped(container, driver, program, "stopped") as (running, to, out):
+            assert out.readline().strip() == "begins"
+            went_on = select.select([out], [], [], STOPPED_S)[0] != []
+            driver.clear()
+            assert not went_on
+            assert out.readline().strip() == "began"
+            to.write("\n")
+            to.close()
+            ended = running.wait(60) == 0
+        if ended:
+            return
+    assert ended
+
+
+def test_a_thread_that_does_not_come_back_is_awaited_once(
+    container: Container, driver: SimDriver, program: Path
+) -> None:
+    seen: list[list[float]] = []
+    while len(seen) < TRIES and (not seen or seen[-1][1] > seen[-1][0] / 2):
+        with _stopped(container, driver, program, "lost") as (running, to, out):
+            seen.append([float(out.readline()) for _ in range(2)])
+            driver.clear()
+            to.write("\n")
+            to.close()
+            assert running.wait(60) == 0
+    assert seen[-1][1] < seen[-1][0] / 2, seen
+
+
+def test_each_function_that_begins_or_ends_a_capture_is_hooked() -> None:
+    """A capture that is not counted would have our events in it."""
+    table = read_table(SOURCES / "cuda/functions.tsv")
+    rules = {
+        function.name: function.rule
+        for function in table
+        if "Capture" in function.name.replace("Recapture", "Capture")
+        and ("Begin" in function.name or "End" in function.name)
+    }
+    assert len(rules) == 14
+    assert set(rules.values()) == {"hook"}
