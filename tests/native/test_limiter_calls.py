@@ -10,7 +10,7 @@ ALONE, QUEUED = 6.05, {10: 4.0, 100: 6.5, 1000: 6.5}
 former 0.05 are looks at kernels that took longer than those before.
 """
 SECONDS, STEPS = 1.5, 6
-"""For so long a program launches, and so often it waits at least: 50 kernels of 1 ms take half a second at 10 percent."""
+"""For so long a program launches, and it waits so often: at 10 percent 50 kernels of 1 ms take half a second."""
 TRIES = 4
 """A program that is kept from running begins another segment: on a busy machine a queue costs more."""
 
