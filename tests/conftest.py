@@ -78,7 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     reruns.mark(items)
     if reruns.is_rerun():
-        taken = [item for item in items if not reruns.reason_of(item)]
+        taken = [item for item in items if reruns.may_run_again(item)]
     elif turns() == 1:
         return
     else:

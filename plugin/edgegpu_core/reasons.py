@@ -11,6 +11,9 @@ from edgegpu_core.sentences import Sentence, listed, sentence
 MPS_REASON = "mps: "
 """How reasons begin where memory is held, and compute by time in place of shares of multiprocessors."""
 
+NO_MEMORY_REASON = "no card memory: "
+"""How reasons begin where programs are refused all memory, so that nothing is taken past a limit."""
+
 NEWER_DRIVER_REMEDY = "upgrade edgegpu; until then programs that it holds find none of the driver's newer functions"
 """What to do where the driver is newer than the limiter's list of functions."""
 
@@ -219,7 +222,8 @@ def holds_any(mode: str | None, states: Iterable[str]) -> bool:
 
 def loose_words(reason: str) -> str:
     """Return a reason as a sentence's part that stands alone; empty for none."""
-    return reason if not reason or reason.startswith(MPS_REASON) else f"not surely held to its memory: {reason}"
+    stands_alone = not reason or reason.startswith((MPS_REASON, NO_MEMORY_REASON))
+    return reason if stands_alone else f"not surely held to its memory: {reason}"
 
 
 def node_words(problem: str) -> str:

@@ -15,6 +15,8 @@ class Figure(TypedDict):
     runs: int
     judged: bool
     """Whether a figure over its limit is a fault; others show how something grows."""
+    slowness: float
+    """By how much the machine was slower than one that keeps the limits; 1 where the limit counts as it is."""
 
 
 def figure(name: str, values: Sequence[float], *, unit: str, limit: float, share: float = 0.99) -> Figure:
@@ -36,4 +38,5 @@ def figure(name: str, values: Sequence[float], *, unit: str, limit: float, share
         "limit": limit,
         "runs": len(ordered),
         "judged": True,
+        "slowness": 1.0,
     }

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from bench.figures import Figure
 
 RUNS = 3
+TIMES = frozenset({"ns", "us", "ms", "s", "%"})
+"""Units of what takes longer on a slower machine; % is of a core's time."""
 PROMISED = "pending_to_running_s"
 """The recovery time that is promised; what else the end-to-end tests report is of a few samples, and only said."""
 
@@ -35,21 +37,34 @@ def best_of(
     for number in range(RUNS):
         for row in (again or measure)() if number else measure():
             runs.setdefault(row["name"], []).append(row["p99"])
-            if row["name"] not in best or row["p99"] < best[row["name"]]["p99"]:
+            if row["name"] not in best or _by_machine(row) < _by_machine(best[row["name"]]):
                 best[row["name"]] = row
         if not any(is_over(row, slack=slack) for row in best.values()):
             break
     return list(best.values()), runs
 
 
+def on_a_slow_machine(measure: Callable[[], Sequence[Figure]], slowness: Callable[[], float]) -> list[Figure]:
+    """Measure, and note with each time how slow the machine was before it or after it, whichever is more."""
+    before = slowness()
+    rows = measure()
+    most = max(before, slowness())
+    return [{**row, "slowness": most if row["unit"] in TIMES else 1.0} for row in rows]
+
+
 def is_over(row: Figure, *, slack: float) -> bool:
     """Say whether a figure that is judged passes its limit."""
-    return row["judged"] and row["p99"] > row["limit"] * slack
+    return row["judged"] and _by_machine(row) > row["limit"] * slack
+
+
+def _by_machine(row: Figure) -> float:
+    return row["p99"] / row["slowness"]
 
 
 def line(row: Figure, runs: Sequence[float], *, slack: float) -> str:
     """Return a figure as it is printed, with all of its runs."""
     told = f"limit {row['limit']:g}" + (f", {slack:g} times that here" if slack != 1 else "")
+    told += f", on a machine {row['slowness']:.1f} times as slow" if row["slowness"] > 1 else ""
     all_of_them = ", ".join(f"{value:.3f}" for value in runs)
     more = f"; p99 of each run {all_of_them}" if len(runs) > 1 else ""
     verdict = ("OVER" if is_over(row, slack=slack) else "within") if row["judged"] else "not judged"

@@ -44,7 +44,8 @@ def remedies_mend(bed: Bed) -> None:
             paste(bed, line)
         return not worse
 
-    wait_until(mended, what="the doctor finds no more than before", every_s=1)
+    # one of the remedies installs anew, with a restart of k3s
+    wait_until(mended, what="the doctor finds no more than before", timeout_s=400, every_s=1)
 
 
 def paste(bed: Bed, line: str) -> None:

@@ -104,6 +104,12 @@ def test_who_ends_or_is_not_there_is_told(tmp_path: Path) -> None:
         processes.start("three", ["sleep", "60"])
         with pytest.raises(DemoError, match=r"waited 0.1 s for a word"):
             processes.wait("three", lambda: answers(free_port()), what="a word", timeout_s=0.1)
+    line = "tail -f /dev/null '/no file'"
+    with (
+        Processes(tmp_path, {}, call_s=0.1) as processes,
+        pytest.raises(DemoError, match=f"cannot go on: {line} had not ended after 0.1 s; run the demo again"),
+    ):
+        processes.call(["tail", "-f", Path("/dev/null"), "/no file"])
 
 
 def test_what_is_not_there_is_named() -> None:

@@ -407,6 +407,26 @@ def test_who_enlarges_its_usage_file_is_told_and_cut_back(k3s: K3s, namespace: s
     k3s.kubectl("delete", "pod", "-n", namespace, "fills", "--grace-period=0", "--force")
 
 
+@pytest.mark.parametrize("by", ["cdi"], indirect=True)
+def test_programs_that_may_not_write_their_usage_file_are_told_until_they_may(
+    k3s: K3s, namespace: str, client: Path, by: str
+) -> None:
+    """As a label of SELinux has it: here the file's mode forbids it to a user who is not root."""
+    context = {"runAsUser": 65534, "runAsGroup": 65534, "allowPrivilegeEscalation": False}
+    k3s.apply(pod("refused", spec_of(client, held(securityContext=context)), namespace=namespace))
+    k3s.wait_phase(namespace, "refused", "Running")
+    (folder,) = folders(k3s)
+    (folder / "usage").chmod(0o444)
+    assert isolation(k3s, "refused")["state"] == "enforced", by
+    assert run(k3s, namespace, "refused", "sh", "-c", "/client/memory_client 1; true") == ["start", OOM]
+    wait_until(partial(_told, k3s, "refused", "no card memory: its programs may not write"), what="it is told")
+    described = ("describe", "pod", "-n", namespace, "refused")
+    wait_until(lambda: "GPUUsageFile" in k3s.kubectl(*described), what="its pod has the event")
+    (folder / "usage").chmod(0o666)
+    assert run(k3s, namespace, "refused", "/client/memory_client", "1") == ["0"]
+    wait_until(lambda: isolation(k3s, "refused")["state"] == "enforced", what="it is enforced again")
+
+
 def _took_all_at(k3s: K3s, namespace: str, name: str) -> float:
     """Return when a pod's programs said that they have all of their memory, by the machine's clock; 0 before."""
     lines = [line.split() for line in k3s.kubectl("logs", "-n", namespace, name, "--timestamps").splitlines()]

@@ -3,7 +3,7 @@
 `.ci/run` runs a failed test once more when the machine is quiet, and calls it unsteady where it passes then. A test of
 the subjects below is left out: its failure may be a rare fault of the product, which a second run would hide.
 A test belongs to a subject if its file's path or its own name has a word of the subject's. What no word tells has the
-marker `no_rerun(reason)` of its own.
+marker `no_rerun(reason)` of its own. A test of any subject that fails of starvation is run again all the same.
 """
 
 from __future__ import annotations
@@ -18,6 +18,16 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 MARKER = "no_rerun"
+RERUN = "TEST_RERUN"
+STARVED = "starved"
+
+
+class StarvationError(AssertionError):
+    """A program got less of the machine or of a card than its due, or did not come to its end in time.
+
+    A busy machine does that too, so the failure is no fault of the test's subject by itself: `.ci/run` runs the test
+    once more, when the machine is quiet. What a container got beyond its share is never told by this.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +102,24 @@ def mark(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.no_rerun(f"{subject}: {SUBJECTS[subject].reason}"))
 
 
-def reason_of(item: pytest.Item) -> str:
-    """Return why a test gets no second run; empty where it may have one."""
+def reason_of(item: pytest.Item, error: BaseException | None = None) -> str:
+    """Return why a test gets no second run; empty where it may have one.
+
+    Args:
+        item: the test.
+        error: of what it failed.
+    """
+    if isinstance(error, StarvationError):
+        return ""
     marker = item.get_closest_marker(MARKER)
     return "" if marker is None else str(marker.args[0] if marker.args else "it is marked so")
 
 
 def is_rerun() -> bool:
     """Return whether this is the second run of a test that has failed: `.ci/run` sets TEST_RERUN then."""
-    return bool(os.environ.get("TEST_RERUN"))
+    return bool(os.environ.get(RERUN))
+
+
+def may_run_again(item: pytest.Item) -> bool:
+    """Return whether a second run takes a test: TEST_RERUN is STARVED where it has failed of starvation."""
+    return os.environ.get(RERUN) == STARVED or not reason_of(item)

@@ -4,7 +4,7 @@ Written where TEST_RESULTS names a file, which `.ci/run` does. pytest's own juni
 by which a test can be run again, nothing of markers, and nothing at all where the process was killed.
 
     {"kind": "begin", "seed": of hypothesis, "env": {of the variables that choose what is run}}
-    {"kind": "failed", "id", "when": "setup" | "call" | "teardown", "cause", "no_rerun": why | null, "text"}
+    {"kind": "failed", "id", "when": "setup" | "call" | "teardown", "cause", "no_rerun": why | null, "starved", "text"}
     {"kind": "collect", "id", "text"}
     {"kind": "end", "status": pytest's, "stopped": by -x or a lost process, "passed", "failed", "skipped", "seconds"}
 """
@@ -19,7 +19,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from kits.reruns import reason_of
+from kits.reruns import STARVED, StarvationError, reason_of
 
 FILE = "TEST_RESULTS"
 PROPERTY = "no_rerun"
@@ -37,10 +37,13 @@ class RerunProperty:
     """In each process that runs tests: every report says whether its test may be run again."""
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add the property to a report, which xdist carries to the process that writes."""
         report = yield
-        report.user_properties.append((PROPERTY, reason_of(item)))
+        error = call.excinfo.value if call.excinfo else None
+        report.user_properties += [(PROPERTY, reason_of(item, error)), (STARVED, isinstance(error, StarvationError))]
         return report
 
 
@@ -67,6 +70,7 @@ class ResultsFile:
                 when=report.when,
                 cause=cause_of(report),
                 no_rerun=known.get(PROPERTY),
+                starved=known.get(STARVED, False),
                 text=text_of(report),
             )
             self.ends[report.nodeid] = "failed"

@@ -98,7 +98,7 @@ def requests_of(program: Sequence[str | Path], libraries: Path, folder: Path) ->
     asked = folder / "requests"
     path = f"{shadow(folder, [RECORDER]).parent}:{libraries}"
     environment = {**os.environ, "LD_LIBRARY_PATH": path, "REQUESTS": str(asked)}
-    done = subprocess.run(program, env=environment, check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(program, env=environment, check=True, capture_output=True, text=True, timeout=240)
     rows = [line.split() for line in asked.read_text().splitlines()]
     return int(done.stdout), [
         Request(name, int(version), int(flags), int(result), int(status), symbol)

@@ -74,7 +74,7 @@ class Container:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "LD_LIBRARY_PATH": str(self.libraries)}
 
-    def run(self, *command: str | Path, timeout_s: float = 60) -> str:
+    def run(self, *command: str | Path, timeout_s: float = 240) -> str:
         """Run a program in the container; what it printed. It must succeed and write nothing to stderr."""
         done = subprocess.run(
             command, env=self.environment(), capture_output=True, text=True, timeout=timeout_s, check=False

@@ -62,7 +62,7 @@ class LaidOutRoot:
             env={**os.environ, **(env or {})},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
         if done.returncode == NO_OVERLAY:

@@ -278,7 +278,7 @@ def test_on_a_file_system_without_programs_the_whole_limiter_is_laid(box: Box) -
     script = 'mount --bind "$1" "$1" && mount -o remount,bind,noexec "$1" && exec "$2" -c "$3" "$1" "$4"'
     user = () if os.geteuid() == 0 else ("-Ur",)
     command = ["unshare", *user, "-m", "sh", "-c", script, "sh", box.copies_folder, sys.executable, code, box.driver]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     assert done.stdout == "True\n"
     assert f"the file system of {box.copies_folder} is mounted with noexec; programs find functions" in done.stderr
 

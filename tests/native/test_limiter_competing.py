@@ -1,4 +1,8 @@
-"""Containers that compete for a simulated card, with the plugin's control of shares beside them."""
+"""Containers that compete for a simulated card, with the plugin's control of shares beside them.
+
+What the control gives is right once it has seen for some seconds how all of them run. So it is measured with `make
+shares`, where nothing runs beside it: a machine that keeps the control waiting makes its figures late.
+"""
 
 import ast
 import itertools
@@ -13,6 +17,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from kits.reruns import StarvationError
 from native.limiterkit import BUCKETS_AT, Container, compile_program, make_container
 from native.shareskit import (
     MS,
@@ -20,17 +25,18 @@ from native.shareskit import (
     POINTS,
     TRIES,
     US,
+    WHOLE,
     Row,
     Table,
     above,
     cells_of_the_day,
     judge_each_second,
+    reaches,
 )
 
 from edgegpu_plugin.containers.container_folder import Charge
 from edgegpu_sim.driver import SimCard, SimDriver, make_card
 
-WHOLE = 100
 SETTLE_S = 4.0
 """What the control takes until it holds."""
 LONG_NS = 50 * MS
@@ -91,7 +97,7 @@ def _start(container: Container, *command: object) -> subprocess.Popen[str]:
 
 
 def _share(process: subprocess.Popen[str]) -> float:
-    text = process.communicate(timeout=60)[0]
+    text = process.communicate(timeout=240)[0]
     assert process.returncode == 0
     return float(text)
 
@@ -161,6 +167,7 @@ def test_each_of_two_containers_gets_its_share(
         shares_table.add(Row("competing second", {**cell, "core": core}, [core] * count, [able[at]] * count, got))
 
 
+@pytest.mark.shares
 def test_the_turns_of_a_program_without_a_limit_are_not_charged(
     make: Make, compute: Path, driver: SimDriver, card: SimCard
 ) -> None:
@@ -175,9 +182,10 @@ def test_the_turns_of_a_program_without_a_limit_are_not_charged(
         assert seen[-1] <= 40 + POINTS, seen
         if seen[-1] >= 36:
             return
-    pytest.fail(str(seen))
+    raise StarvationError(str(seen))
 
 
+@pytest.mark.shares
 def test_turns_of_others_are_not_charged(make: Make, compute: Path, driver: SimDriver, card: SimCard) -> None:
     """Without the control the second gets half of its share here: short kernels, deep queues."""
     seen = []
@@ -189,9 +197,10 @@ def test_turns_of_others_are_not_charged(make: Make, compute: Path, driver: SimD
         assert not above(seen[-1], [30, 40]), seen
         if seen[-1][1] >= 30:
             return
-    pytest.fail(str(seen))
+    raise StarvationError(str(seen))
 
 
+@pytest.mark.shares
 def test_a_container_that_writes_its_usage_file_gains_nothing(
     make: Make, compute: Path, driver: SimDriver, card: SimCard
 ) -> None:
@@ -216,6 +225,7 @@ def test_a_container_that_writes_its_usage_file_gains_nothing(
     pytest.fail(str(seen))
 
 
+@pytest.mark.shares
 def test_a_container_that_hands_work_from_process_to_process_takes_nothing_from_another(
     make: Make, compute: Path, driver: SimDriver, card: SimCard
 ) -> None:
@@ -231,7 +241,7 @@ def test_a_container_that_hands_work_from_process_to_process_takes_nothing_from_
             seen.append(_share(beside))
         if seen[-1] >= 50:
             return
-    pytest.fail(str(seen))
+    raise StarvationError(str(seen))
 
 
 def test_elastic_containers_share_what_nobody_needs_and_give_it_back(
@@ -243,7 +253,7 @@ def test_elastic_containers_share_what_nobody_needs_and_give_it_back(
         _start(first, compute, "follow", MS, 0.25) as process,
     ):
         assert process.stdout is not None
-        assert any(float(line) > 50 for line in itertools.islice(process.stdout, 40))
+        reaches(map(float, itertools.islice(process.stdout, 40)), 50)
         beside = _start(second, compute, "share", MS, 50, 6, 1, 1)
         windows = [float(line) for line in itertools.islice(process.stdout, 24)]
         got = _share(beside)
@@ -266,7 +276,7 @@ def test_a_charge_is_taken_until_its_moment_and_none_that_is_too_far(
         assert seen[-1] <= (4 * 20 if is_taken else 20) + POINTS, seen  # a fourth is charged
         if seen[-1] > (40 if is_taken else 5):
             return
-    pytest.fail(str(seen))
+    raise StarvationError(str(seen))
 
 
 def test_the_driver_tells_what_each_process_has(make: Make, compute: Path, driver: SimDriver, card: SimCard) -> None:

@@ -210,7 +210,7 @@ def test_nvidias_bindings_play_alike_with_and_without_the_limiter(
     def played(libraries: Path) -> dict[str, object]:
         environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
         command: list[str | Path] = [sys.executable, SCENARIO_PROGRAM, scenario]
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=240)
         said: dict[str, object] = json.loads(done.stdout)
         return {name: value for name, value in said.items() if name not in TIMED}
 

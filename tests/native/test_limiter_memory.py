@@ -328,7 +328,7 @@ assert free.value == 124 << 20, free.value
 assert cuda.cuMemFree_v2(at) == 0
 """
     process = _run_python(container, code)
-    process.communicate(timeout=30)
+    process.communicate(timeout=240)
     assert process.returncode == 0
     assert container.counted() == CONTEXT_MIB * MIB
 
@@ -336,7 +336,7 @@ assert cuda.cuMemFree_v2(at) == 0
 def test_a_fork_of_a_program_that_has_not_called_cuda_yet(container: Container) -> None:
     children = f"for _ in range(5):\n    if os.fork() == 0:\n        break\n{_PROGRAM}"
     code = "import os\n" + children.replace("800 << 20", "1 << 20") + "time.sleep(1)\n"
-    done = subprocess.run([sys.executable, "-c", code], env=container.environment(), check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], env=container.environment(), check=False, timeout=240)
     assert done.returncode == 0
     assert container.counted() <= LIMIT_MIB * MIB
 

@@ -36,7 +36,7 @@ class Bed:
         (self._folder / "versions").write_text("\n".join(map(str, versions)))
         command = [self._program, self._folder / "names", self._folder / "versions"]
         env = {"LD_LIBRARY_PATH": str(libraries)}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=240)
         rows = [line.split() for line in done.stdout.splitlines()]
         return {tuple(row[:4]): (row[6], row[7]) for row in rows}
 

@@ -37,7 +37,7 @@ def container(tmp_path: Path, limiter_build: Path, driver: SimDriver, two_cards:
 def _told(libraries: Path, *words: str) -> object:
     environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
     command = [sys.executable, str(PROGRAM), *words]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=240)
     return json.loads(done.stdout)
 
 

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kits.reruns import StarvationError
 from native.limiterkit import BUCKETS_AT, Container
 from native.rankskit import lay_out_ranks, rank_settings, start_rank
 
@@ -53,7 +54,9 @@ def _judge(folder: Path, build: Path, cores: tuple[int, int], depth: int, *, lea
         seen.append((min(len(of_rank) for of_rank in lines) * depth / fair, owed))
         if seen[-1][0] >= least and owed <= 1:
             return
-    pytest.fail(f"less than {least} of what is fair, or more than 1 s owed: {seen}")
+    if any(got >= least for got, _ in seen) or all(owed > 1 for _, owed in seen):
+        pytest.fail(f"more than 1 s owed: {seen}")
+    raise StarvationError(f"less than {least} of what is fair: {seen}")
 
 
 @pytest.mark.parametrize("depth", DEPTHS)

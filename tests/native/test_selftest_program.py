@@ -400,4 +400,4 @@ def test_it_goes_before_nobody_and_first_when_memory_is_short(tried: Tried, tmp_
 
 def _start(build: Path, work: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     command, environment = [str(build / "edgegpu-selftest"), str(work)], {"PATH": os.environ["PATH"], **variables}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)

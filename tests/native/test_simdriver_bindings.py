@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from native.shareskit import reaches
 from native.simkit import Child
 
 from edgegpu_sim.driver import SimCard, SimDriver, SimVersions
@@ -44,7 +45,7 @@ def start(newest: SimDriver) -> Iterator[Play]:
 
 
 def _play(start: Play, scenario: str) -> Any:  # noqa: ANN401 - JSON
-    out, _ = start(scenario).communicate(timeout=60)
+    out, _ = start(scenario).communicate(timeout=240)
     return json.loads(out)
 
 
@@ -201,16 +202,16 @@ def test_processes_share_a_card_in_equal_parts_and_a_killed_one_leaves_it(
     sharers = [start("share"), start("share")]
     assert _done(sharers) == [0, 0], "both have begun"
     first, second = _round(sharers)
-    assert 1000 < first + second < 1700, "one card's time"
+    reaches([first + second], 1000, 1700)  # one card's time
     assert first == pytest.approx(second, rel=0.25)
     nvml = child(newest.libraries)
     nvml.call("nvmlInit")
-    assert nvml.call("nvmlDeviceGetUtilizationRates", ["dev", 0])["gpu"] > 60
+    reaches([nvml.call("nvmlDeviceGetUtilizationRates", ["dev", 0])["gpu"]], 60)
     processes = nvml.call("nvmlDeviceGetComputeRunningProcesses", ["dev", 0])
     assert {process["pid"] for process in processes} == {sharer.pid for sharer in sharers}
     sharers[1].kill()
     sharers[1].wait()
-    assert 1000 < _round(sharers[:1])[0] - first < 1700, "alone again"
+    reaches([_round(sharers[:1])[0] - first], 1000, 1700)  # alone again
     processes = nvml.call("nvmlDeviceGetComputeRunningProcesses", ["dev", 0])
     assert {process["pid"] for process in processes} == {sharers[0].pid}
     assert newest.busy_ms(two_cards[0].uuid) > 1000

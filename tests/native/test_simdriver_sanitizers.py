@@ -40,7 +40,7 @@ def _stress(box: SimDriver, folder: Path, sanitizers: str) -> tuple[int, int]:
     subprocess.run(["cc", "-g", "-O1", f"-fsanitize={sanitizers}", "-o", program, STRESS, *link], check=True)
     environment = {**os.environ, "LD_LIBRARY_PATH": str(box.libraries)}
     done = subprocess.run(
-        [program, str(ROUNDS)], env=environment, capture_output=True, text=True, timeout=100, check=False
+        [program, str(ROUNDS)], env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     calls, left = done.stdout.split()
@@ -75,7 +75,7 @@ def test_the_scenarios_touch_only_their_own_memory(
             env=environment,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=240,
             check=False,
         )
         assert (scenario, done.returncode, done.stderr) == (scenario, 0, "")

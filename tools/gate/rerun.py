@@ -114,18 +114,19 @@ class Reruns:
             self.verdict.reruns += 1
             log = self._log(step.name, failure.test)
             (self.root / log).write_text(failure.text, encoding="utf-8")
-            if self._passes_alone(session, failure.test, log.with_suffix(".again.log")):
+            if self._passes_alone(session, failure, log.with_suffix(".again.log")):
                 self._add(Unsteady(failure.test, step.name, str(log), failure.cause, self._when()))
             else:
                 self.verdict.stays_red(step.name, f"{failure.test} failed again, alone: {failure.cause}")
 
-    def _passes_alone(self, session: Session, test: str, log: Path) -> bool:
+    def _passes_alone(self, session: Session, failure: Failure, log: Path) -> bool:
         """Return whether a test passes by itself: same seed, same choice of examples and databases, no turns."""
         results = (self.root / log).with_suffix(".jsonl")
         results.unlink(missing_ok=True)
-        env = {**os.environ, **session.env, "TEST_RESULTS": str(results), "TEST_RERUN": "1"}
+        kind = "starved" if failure.starved else "1"
+        env = {**os.environ, **session.env, "TEST_RESULTS": str(results), "TEST_RERUN": kind}
         seed = () if session.seed is None else (f"--hypothesis-seed={session.seed}",)
-        ended = self._run((*self.pytest, *seed, test), env, log)
+        ended = self._run((*self.pytest, *seed, failure.test), env, log)
         ran = read_sessions(results)
         counts = {"passed": 1, "failed": 0, "skipped": 0}
         return ended == 0 and len(ran) == 1 and not ran[0].failures and ran[0].counts == counts

@@ -13,12 +13,16 @@ MAKE_FAILED, TESTS_FAILED, TIME_OVER = 2, 1, 124
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One test that failed in a step, `no_rerun` being why it is never run again, None where nobody knows."""
+    """One test that failed in a step.
+
+    `no_rerun` is why it is never run again, None where nobody knows. One that failed of starvation may always be.
+    """
 
     test: str
     cause: str
     text: str
     no_rerun: str | None
+    starved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class Step:
     seconds: int
     limit_min: int
     sessions: tuple[Session, ...] = ()
+    failed_lines: tuple[str, ...] = ()
+    """The lines of its log that begin with FAILED: by them lint and bench say what of them has failed."""
 
     @property
     def failed(self) -> bool:
@@ -66,8 +72,14 @@ def read_steps(root: Path) -> list[Step]:
     for line in steps_file(root).read_text(encoding="utf-8").splitlines():
         name, status, seconds, limit_min = line.split()
         sessions = tuple(read_sessions(results_file(root, name)))
-        steps.append(Step(name, int(status), int(seconds), int(limit_min), sessions))
+        steps.append(Step(name, int(status), int(seconds), int(limit_min), sessions, _failed_lines(root, name)))
     return steps
+
+
+def _failed_lines(root: Path, step: str) -> tuple[str, ...]:
+    log = root / "build" / f"{step}.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else ()
+    return tuple(" ".join(line.split()[1:]) for line in lines if line.startswith("FAILED "))
 
 
 def read_sessions(path: Path) -> list[Session]:
@@ -88,7 +100,7 @@ def _session(rows: list[dict[str, Any]]) -> Session:
     failures: dict[str, Failure] = {}
     for row in rows:
         if row["kind"] == "failed" and row["id"] not in failures:  # of call and teardown the first is the cause
-            failures[row["id"]] = Failure(row["id"], row["cause"], row["text"], row["no_rerun"])
+            failures[row["id"]] = Failure(row["id"], row["cause"], row["text"], row["no_rerun"], row["starved"])
     uncollected = tuple(row["id"] for row in rows if row["kind"] == "collect")
     end = rows[-1] if rows[-1]["kind"] == "end" else {}
     return Session(
@@ -109,7 +121,7 @@ def why_it_stays_red(step: Step) -> str:
     if step.status not in {TESTS_FAILED, MAKE_FAILED}:
         return f"it ended with status {step.status}"
     if not step.sessions:
-        return "its tests have left no results"
+        return "; ".join(step.failed_lines) or "its tests have left no results"
     for session in step.sessions:
         if why := _why_it_counts_as_stopped(session):
             return why

@@ -1,6 +1,6 @@
 """The store: one database, opened once, used in transactions that return dataclasses."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
@@ -10,7 +10,7 @@ from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.phrases import on_pages, phrase
+from edgegpu_cloud.phrases import Phrase, on_pages, phrase
 from edgegpu_cloud.store.alerts.conditions import Conditions
 from edgegpu_cloud.store.alerts.tables import AlertTable
 from edgegpu_cloud.store.alerts.webhooks import WebhookTable
@@ -347,24 +347,30 @@ def place_of(url: URL) -> str:
     return phrase("the database %(name)s at %(host)s", name=url.database, host=host)
 
 
-_CONTENDED = {"40001", "40P01", "55P03"}
-"""PostgreSQL's codes: serialization_failure, deadlock_detected, lock_not_available."""
+def _conflict(place: str) -> Phrase:
+    return phrase("cannot use %(place)s: another change was in the way", place=place)
 
-_IDLE = "25P03"
-"""PostgreSQL's code idle_in_transaction_session_timeout: this process was stopped in its transaction."""
+
+def _stall(place: str) -> Phrase:
+    return phrase("cannot use %(place)s: this process stood still in the middle of the change", place=place)
+
+
+_CONTENDED: Mapping[str, Callable[[str], Phrase]] = {
+    "40001": _conflict,  # serialization_failure
+    "40P01": _conflict,  # deadlock_detected
+    "55P03": _conflict,  # lock_not_available
+    "25P03": _stall,  # idle_in_transaction_session_timeout
+}
+"""What each of PostgreSQL's codes says of a database at a place; the change may be tried again."""
 
 
 def explained(error: SQLAlchemyError, place: str) -> StoreError:
     """Return our error for one of the database's: the cause in a line, in English its driver's, and what to do."""
     driver = getattr(error, "orig", None)
     cause = " ".join(str(driver or error).partition("\n")[0].split())
-    code = getattr(driver, "sqlstate", None)
-    if code in _CONTENDED or code == _IDLE:
-        met = (
-            phrase("cannot use %(place)s: this process stood still in the middle of the change", place=place)
-            if code == _IDLE
-            else phrase("cannot use %(place)s: another change was in the way", place=place)
-        )
+    words = _CONTENDED.get(getattr(driver, "sqlstate", None) or "")
+    if words is not None:
+        met = words(place)
         text = on_pages(f"{met} ({cause})", met)
         return ContendedError(text, remedy=phrase("nothing was changed: try again"), words=cause)
     known = cause_of(cause, place)

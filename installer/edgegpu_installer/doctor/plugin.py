@@ -9,6 +9,7 @@ from edgegpu_core.reasons import (
     BY_NAME_REMEDY,
     MPS_REASON,
     NEWER_DRIVER_REMEDY,
+    NO_MEMORY_REASON,
     loose_words,
     node_words,
     unknown_functions,
@@ -291,4 +292,6 @@ def _isolation_problem(problem: str) -> CheckProblem:
 def _loose(reason: str) -> str:
     if reason.startswith(MPS_REASON):
         return f"held to its compute by time: {reason.removeprefix(MPS_REASON)}"
+    if reason.startswith(NO_MEMORY_REASON):
+        return f"without card memory: {reason.removeprefix(NO_MEMORY_REASON)}"
     return loose_words(reason)

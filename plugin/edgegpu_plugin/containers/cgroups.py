@@ -1,10 +1,12 @@
 """The pod and the container of a process, from the names of its cgroups."""
 
+import os
 import re
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 _UID = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
 _PODS = "kubepods"
@@ -96,3 +98,62 @@ def has_ended(process: Path) -> bool:
 def stat_words(process: Path) -> list[str]:
     """Return what the kernel says of a process in /proc/PID/stat behind its name, from its state on. Raises OSError."""
     return (process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+
+
+_SETTLED_LOOKS = 2
+"""At so many looks a process is read that is of no pod: runc and crun start what `exec` asks for, then move it."""
+
+
+class _KnownProcess(NamedTuple):
+    """A process as it was read: the pod by kubelet's UID, empty for none, and at how many looks it was read."""
+
+    inode: int
+    pod: str = ""
+    looks: int = 0
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class PodProcesses:
+    """The pod of each process, remembered from look to look: on a busy machine to read all takes tens of milliseconds.
+
+    The folder /proc/PID of a later process with the same number has another inode (`proc_pid_make_inode` of Linux), and
+    the list of /proc names it, so that to see a new process takes no read of an old one. Where the kernel has dropped a
+    folder from its memory meanwhile, its inode is new too, and it is read again.
+    """
+
+    proc: Path = Path("/proc")
+    most_known: int = 4096
+    """How many processes are remembered, in about a megabyte; those beyond are read at each look."""
+    _known: dict[int, _KnownProcess] = field(default_factory=dict, init=False)
+
+    def of(self, pods: Collection[str]) -> list[int]:
+        """Return the processes of some pods, by kubelet's UID; without a pod /proc is not read, and all is forgotten.
+
+        A process that the machine has moved into a pod later than its second look is not seen.
+        """
+        known: dict[int, _KnownProcess] = {}
+        found = []
+        for pid, inode in _listed(self.proc) if pods else ():
+            process = self._read(pid, inode)
+            if len(known) < self.most_known:
+                known[pid] = process
+            if process.pod in pods:
+                found.append(pid)
+        self._known = known
+        return found
+
+    def _read(self, pid: int, inode: int) -> _KnownProcess:
+        """Return what is known of a process, which is read where that is not enough."""
+        process = self._known.get(pid)
+        if process is None or process.inode != inode:
+            process = _KnownProcess(inode)
+        if process.pod or process.looks >= _SETTLED_LOOKS:
+            return process
+        owner = owner_of_process(pid, self.proc)
+        return _KnownProcess(inode, "" if owner is None else owner.pod_uid, process.looks + 1)
+
+
+def _listed(proc: Path) -> list[tuple[int, int]]:
+    """Return each process with the inode of its folder."""
+    with os.scandir(proc) as folders:
+        return [(int(folder.name), folder.inode()) for folder in folders if folder.name.isdigit()]

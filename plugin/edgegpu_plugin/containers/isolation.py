@@ -40,6 +40,7 @@ from edgegpu_plugin.containers.held.records import (
 from edgegpu_plugin.containers.held.sharing import FolderSharing, alike, strictest
 from edgegpu_plugin.containers.held.state_file import StateFiles
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
+from edgegpu_plugin.containers.held.unwritable_usage import UnwritableUsage
 from edgegpu_plugin.containers.held.usage_sizes import UsageSizes
 from edgegpu_plugin.containers.image.image_check import ImageCheck
 from edgegpu_plugin.containers.image.verdicts import ImageVerdicts
@@ -92,7 +93,7 @@ class IsolatedContainers:
         self._libraries: tuple[object, LimiterFiles] | None = None
         self._mps = MpsShares(state, root=driver, run=run, is_wanted=settings.mode is PluginIsolation.MPS)
         self._bypass = BypassDetector(kills=settings.on_bypass is BypassPolicy.KILL, proc=proc)
-        self._uncounted, self._sizes = UncountedMemory(), UsageSizes()
+        self._uncounted, self._sizes, self._unwritable = UncountedMemory(), UsageSizes(), UnwritableUsage(proc=proc)
         self._unwritten: set[ContainerKey] = set()  # their limits do not say yet what was found
         # those of the last look: in the folder of a new one may stand what was true before, or of another one
         self._looked_at: set[ContainerKey] = set()
@@ -102,6 +103,7 @@ class IsolatedContainers:
             settings=settings,
             bypass=self._bypass,
             sizes=self._sizes,
+            unwritable=self._unwritable,
             images=self._images,
             preload=self._preload,
             selftest=selftest,
@@ -277,7 +279,7 @@ class IsolatedContainers:
         view = snapshot.view
         for (uid, container), entries in self._by_container(view).items():
             if (pod := view.pods.get(uid)) is not None:
-                yield from self._reasons.notes(pod, (uid, container), entries, by_runtime=by_runtime)
+                yield from self._reasons.events(pod, (uid, container), entries, by_runtime=by_runtime)
 
     def tell_inside(self, *, by_runtime: bool) -> None:
         """Leave each container's state in the folder that it has now."""
@@ -329,7 +331,7 @@ class IsolatedContainers:
             if used := self._bypass.own_driver(key):
                 self._preload.keep(snapshot.view.pods.get(key[0]), key[1], self._images.findings(key), used=used)
         self._count_unseen(held)
-        return changed | self._sizes.look(held)
+        return changed | self._sizes.look(held) | self._unwritable.look(held, key_of)
 
     def _count_unseen(self, held: Mapping[ContainerKey, CountedContainer]) -> None:
         """Have the limiter count what the driver has counted of containers beyond it."""

@@ -147,6 +147,14 @@ def load_usage(path: Path) -> UsageCounts | None:
         return None
 
 
+def is_unused(path: Path) -> bool:
+    """Return whether no program has written a usage file; True as well where there is none, or it cannot be read."""
+    try:
+        return not any(read_at_once(path, most=4))
+    except OSError:
+        return True
+
+
 def read_usage(data: bytes) -> UsageCounts | None:
     """Return what a usage file counts; None when it is none, so that the limiter would give no memory."""
     if len(data) != USAGE_BYTES:

@@ -246,6 +246,8 @@ void usage_refused(int card)
 		map = usage_map();
 	if (map != NULL)
 		__atomic_add_fetch(&map->refusals[card >= 0 ? card : 0], 1, __ATOMIC_RELAXED);
+	else
+		usage_show_mark();
 }
 
 static void reap_after(struct usage *map, uint64_t ms)

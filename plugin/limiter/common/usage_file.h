@@ -14,7 +14,8 @@ void usage_reap(struct usage *map);		/* free the slots of processes that have en
 unsigned int usage_high(const struct usage *map);
 unsigned int usage_cards(const struct usage *map);	/* how many cards it names */
 
-/* unwritable.c: an open of the file for writing failed so. */
+/* unwritable.c: an open of the file for writing failed so: a line for people, a mark for the plugin. */
 void usage_unwritable(const char *path, long error);
+void usage_show_mark(void);			/* once in a process: stay until the plugin has had a look at the mark */
 
 #endif

@@ -1,6 +1,7 @@
 """The demo's processes: started with a log each, called for an answer, all ended at the end."""
 
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -26,10 +27,14 @@ class CommandOutcome:
 
 
 class Processes:
-    """The processes that run while the object is open; each writes a log below `folder`."""
+    """The processes that run while the object is open; each writes a log below `folder`.
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    What is called for an answer has `call_s` seconds.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], *, call_s: float = _CALL_S) -> None:
         self._folder = folder
+        self._call_s = call_s
         self._environment = {**os.environ, **environment}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -75,7 +80,7 @@ class Processes:
         """Run a command to its end; the text of the outcome is stdout and stderr.
 
         Raises:
-            DemoError: the command does not end.
+            DemoError: the command does not end in time; the text names it as it is typed.
         """
         try:
             done = subprocess.run(
@@ -85,12 +90,14 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 text=True,
                 check=False,
-                timeout=_CALL_S,
+                timeout=self._call_s,
                 env={**self._environment, **(more or {})},
                 start_new_session=True,
             )
         except subprocess.TimeoutExpired as error:
-            raise DemoError(f"waited {_CALL_S:g} s for the end of {command[0]}") from error
+            line = shlex.join(map(str, command))
+            text = f"cannot go on: {line} had not ended after {self._call_s:g} s"
+            raise DemoError(f"{text}; run the demo again where less runs beside it") from error
         return CommandOutcome(done.returncode, done.stdout)
 
     def wait(self, name: str, look: Callable[[], bool], *, what: str, timeout_s: float) -> None:

@@ -13,6 +13,7 @@ from kits.doctor import FOLDER, SMI, Box
 from edgegpu_installer.doctor.checks import CHECKS, run_checks
 from edgegpu_installer.doctor.probe import FileSystemSpace
 from edgegpu_installer.doctor.verdict import CheckLevel
+from edgegpu_plugin.containers.held.reasons import UNWRITABLE
 from edgegpu_sim.driver import SimDriver, make_card
 
 if TYPE_CHECKING:
@@ -278,6 +279,11 @@ def test_what_holds_containers_to_their_memory(box: Box) -> None:
     assert box.see("limiter").text == "the limiter holds 1 container to its memory"
     box.status["pods"] = [held, loose]
     box.expect("limiter", CheckLevel.WARNING, "its pod was admitted before", "edgegpu pods")
+    loose["isolation"] = {"state": "degraded", "reason": UNWRITABLE}
+    box.expect(
+        "limiter", CheckLevel.WARNING, "a container is without card memory: its programs may not", "edgegpu pods"
+    )
+    assert "not surely held" not in box.see("limiter").text, "nothing is taken past its limit"
     held["isolation"] = {"state": "enforced", "reason": "", "notes": ["its variable asks for video"]}
     box.status["pods"] = [held]
     box.expect("limiter", CheckLevel.WARNING, "without what it asks for: its variable asks for video", "edgegpu pods")

@@ -33,10 +33,9 @@ from edgegpu_plugin.pb import Allocation, Mount
 from edgegpu_plugin.pb.device_messages import allocation_message
 from edgegpu_plugin.records.node_state import NodeState
 
-MODEL = ResourceModel()
+MODEL, MIB = ResourceModel(), 1 << 20
 CARD = "GPU-11111111-2222-3333-4444-555555555555"
 OTHER = "GPU-11111111-2222-3333-4444-666666666666"
-MIB = 1 << 20
 HELD, MPS = GivenChoice(PluginIsolation.LIMITER), GivenChoice(PluginIsolation.MPS)
 MEMORY, CORE = memory_ids(CARD, 29)[:4], core_ids(CARD)[:10]
 
@@ -58,6 +57,7 @@ class Box:
         self.libraries.mkdir()
         for name in LIBRARIES:
             (self.libraries / name).write_bytes(library(name))
+        (self.run.parent / "proc").mkdir(exist_ok=True)
         self.limiter = self.isolation()
         self._entries: list[dict[str, object]] = []
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bench.bench_cloud import limit_for_all_s
 from bench.figures import Figure, figure
-from bench.judging import PROMISED, RUNS, best_of, is_over, line, recovery
+from bench.judging import PROMISED, RUNS, best_of, is_over, line, on_a_slow_machine, recovery
 from bench.run import main
+from bench.slowness import MOST, slowness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,20 @@ def test_the_best_of_three_decides(values: tuple[float, ...], slack: float, seen
     assert [is_over(row, slack=slack) for row in rows] == [over, False]
     assert ("OVER" in line(rows[0], seen, slack=slack)) is over
     assert all(f"{value:.3f}" in line(rows[0], seen, slack=slack) for value in seen)
+
+
+@pytest.mark.parametrize(
+    ("unit", "slownesses", "over"),
+    [("ms", [1.0, 1.2], False), ("ms", [1.2, 1.0], False), ("ms", [1.0, 1.0], True), ("MiB", [1.2, 1.2], True)],
+)
+def test_a_slow_machine_has_more_time_and_no_more_memory(unit: str, slownesses: list[float], *, over: bool) -> None:
+    (row,) = on_a_slow_machine(lambda: [figure("a", [23.0], unit=unit, limit=10)], lambda: slownesses.pop(0))
+    assert (is_over(row, slack=2), slownesses) == (over, [])
+    assert ("1.2 times as slow" in line(row, [23.0], slack=2)) is (not over)
+
+
+def test_this_machine_is_no_faster_than_the_reference_and_slow_within_bounds() -> None:
+    assert 1 <= slowness() <= MOST
 
 
 def test_a_figure_that_shows_how_something_grows_is_said_and_not_judged() -> None:
@@ -119,12 +134,14 @@ def waited(runs: int = 40, p95: float = 9.0, longest: float = 20.0) -> dict[str,
     return WAITED | {"name": PROMISED, "runs": runs, "p95": p95, "max": longest, "most": 30.0}
 
 
-def script(folder: Path, *words: str, value: float = 1.0, e2e: list[dict[str, Any]] | None = None) -> int:
+def script(
+    folder: Path, *words: str, value: float = 1.0, e2e: list[dict[str, Any]] | None = None, slow: float = 1.0
+) -> int:
     """Run the script's main on one part with one figure of the limit 10; return its exit status."""
     if e2e is not None:
         (folder / "e2e.json").write_text(json.dumps(e2e))
     part = {"part": lambda _: [figure("a", [value], unit="ms", limit=10), figure("b", [1.0], unit="ms", limit=10)]}
-    return main(["--out", str(folder), *words], part)
+    return main(["--out", str(folder), *words], part, lambda: slow)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +164,14 @@ def test_the_script_ends_with_1_where_a_figure_is_over_its_limit(
     if "e2e" not in words:
         a, b = json.loads((tmp_path / "part.json").read_text())
         assert (a["p99"], a["p99s"], b["p99"]) == (value, [value] * (RUNS if status else 1), 1.0)
+
+
+@pytest.mark.parametrize(("words", "status"), [((), 1), (("--slack", "2"), 0), (("--slack", "1"), 1)])
+def test_the_script_gives_a_slow_machine_more_time_where_there_is_slack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], status: int
+) -> None:
+    assert script(tmp_path, *words, value=20.5, slow=1.1) == status
+    assert ("\nFAILED  over the limit, or not measured: a\n" in capsys.readouterr().out) is bool(status)
 
 
 @pytest.mark.parametrize(

@@ -195,9 +195,24 @@ def test_a_step_that_was_killed_stays_red_though_its_tests_had_ended(status: int
     assert why_it_stays_red(Step("toy", status, 7, 20, (session,))) == why
 
 
-def test_a_step_without_results_stays_red(toy: Toy) -> None:
-    toy.steps.write_text("lint 2 7 20\nbench 1 7 20\n")
-    assert "red: lint: its tests have left no results" in toy.judged()[1]
+def test_a_step_without_results_stays_red_and_says_what_has_failed(toy: Toy) -> None:
+    toy.steps.write_text("fuzz 2 7 20\nlint 2 7 20\n")
+    (toy.root / "build/lint.log").write_text("ok      mypy\nFAILED  shellcheck\n    a line\nFAILED  sizes of files\n")
+    status, said = toy.judged()
+    assert status == 1
+    assert "red: fuzz: its tests have left no results" in said
+    assert "red: lint: shellcheck; sizes of files\n" in said
+
+
+@pytest.mark.parametrize(("second", "status"), [("pass", 0), ("raise StarvationError('20 of 30 percent')", 1)])
+def test_starvation_is_run_again_whatever_the_subject(toy: Toy, second: str, status: int) -> None:
+    """A busy machine gives a container less than its share, too: more than that is never run again."""
+    starved = "    if first_time('it'):\n        raise StarvationError('12 of 30 percent')\n"
+    toy.add("test_isolation.py", f"from kits.reruns import StarvationError\n\ndef test_it():\n{starved}    {second}\n")
+    toy.step("toy", "-n", "1")
+    assert toy.judged()[0] == status
+    causes = ["kits.reruns.StarvationError: 12 of 30 percent"] if not status else []
+    assert [row["cause"] for row in toy.unsteady()] == causes
 
 
 def test_a_step_that_fails_after_the_second_runs_stays_red(toy: Toy) -> None:

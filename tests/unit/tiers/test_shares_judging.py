@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from kits.reruns import StarvationError
 from native.shareskit import (
     CASES,
     PAIR_CASES,
@@ -22,6 +23,7 @@ from native.shareskit import (
     cells_of_the_day,
     judge,
     judge_each_second,
+    reaches,
 )
 from native.sharestable import markdown, summary
 
@@ -58,16 +60,30 @@ def test_what_lacks_is_measured_again() -> None:
 
 def test_what_lacks_in_each_try_fails() -> None:
     measure, left = tries_of(*[[27.9]] * TRIES, [30.0])
-    with pytest.raises(pytest.fail.Exception, match="less than was given"):
+    with pytest.raises(StarvationError, match="less than was given"):
         judge(measure, [30], lack=POINTS)
     assert left == [[30.0]]
+
+
+@pytest.mark.parametrize(
+    ("seen", "error"),
+    [
+        ((9.0, 20.0), None),
+        ((9.0, 11.0), StarvationError),
+        ((33.0, 9.0), StarvationError),
+        ((33.0, 40.0), pytest.fail.Exception),
+    ],
+)
+def test_a_range_is_reached_in_one_measure(seen: tuple[float, ...], error: type[BaseException] | None) -> None:
+    with pytest.raises(error) if error else nullcontext():
+        reaches(seen, 12, 32)
 
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_of_seconds_each_counts_by_itself(tmp_path: Path, *, apart: bool) -> None:
     measure, _ = tries_of([30.0, 20.0], [20.0, 30.0], [20.0, 30.0], [30.0, 20.0])
     table = Table(tmp_path / "shares.json")
-    with nullcontext() if apart else pytest.raises(pytest.fail.Exception, match="less than was given"):
+    with nullcontext() if apart else pytest.raises(StarvationError, match="less than was given"):
         judge(measure, [30, 30], lack=POINTS, apart=apart, note=table.note("second", {}, [30, 30]))
     assert len(table.rows[0].got) == (2 if apart else TRIES)
 
@@ -76,7 +92,7 @@ def test_beside_other_tests_a_part_of_a_share_is_enough() -> None:
     measure, _ = tries_of([12.1])
     judge(measure, [30], lack=None)
     measure, _ = tries_of(*[[11.9]] * TRIES)
-    with pytest.raises(pytest.fail.Exception, match="less than was given"):
+    with pytest.raises(StarvationError, match="less than was given"):
         judge(measure, [30], lack=None)
 
 
@@ -85,7 +101,7 @@ def test_nobody_gets_what_the_program_cannot_use(tmp_path: Path, got: float, *, 
     measure, _ = tries_of(*[[got]] * TRIES)
     free, _ = tries_of(*[[60.0]] * TRIES)
     table = Table(tmp_path / "shares.json")
-    with nullcontext() if is_held else pytest.raises(pytest.fail.Exception, match="less than was given"):
+    with nullcontext() if is_held else pytest.raises(StarvationError, match="less than was given"):
         judge(measure, [70], lack=POINTS, free=free, note=table.note("share", {}, [70]))
     assert [(row.got, row.able) for row in table.rows] == [([[got]] * (1 if is_held else TRIES), [60.0])]
 
@@ -148,7 +164,7 @@ def test_a_second_that_is_off_is_measured_again(first: list[list[float]], *, one
 @pytest.mark.parametrize(("able", "is_held"), [(57.0, True), (60.0, False)])
 def test_seconds_lack_nothing_that_the_program_cannot_use(*, able: float, is_held: bool) -> None:
     measure, _ = seconds_of(*[[[30.0, 30.0], [56.0, 56.0]]] * TRIES)
-    with nullcontext() if is_held else pytest.raises(pytest.fail.Exception, match="less than was given"):
+    with nullcontext() if is_held else pytest.raises(StarvationError, match="less than was given"):
         seen = judge_each_second(measure, [30, 60], free=lambda: [0.0, able], one_by_one=True, error=POINTS)
         assert seen == ([[[30.0, 30.0], [56.0, 56.0]]], [0.0, able])
 

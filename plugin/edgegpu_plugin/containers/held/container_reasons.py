@@ -15,6 +15,7 @@ from edgegpu_plugin.containers.held.container_state import ContainerIsolation
 from edgegpu_plugin.containers.held.preload_lists import PreloadLists
 from edgegpu_plugin.containers.held.reasons import HIDDEN_LIST, PRELOAD_ONLY, why_opened
 from edgegpu_plugin.containers.held.records import has_list, is_limited, is_preloaded, opened_by
+from edgegpu_plugin.containers.held.unwritable_usage import UnwritableUsage
 from edgegpu_plugin.containers.held.usage_sizes import UsageSizes
 from edgegpu_plugin.containers.image.image_check import ImageCheck
 from edgegpu_plugin.containers.image.loaders import shown
@@ -29,6 +30,7 @@ class ContainerReasons:
     settings: IsolationSection
     bypass: BypassDetector
     sizes: UsageSizes
+    unwritable: UnwritableUsage
     images: ImageCheck
     preload: PreloadLists
     selftest: SelftestResults | None
@@ -46,7 +48,7 @@ class ContainerReasons:
         """
         preload = PRELOAD_ONLY if any(is_preloaded(entry) for entry in entries) else ""
         past, by_image = self._drivers(key, entries, folders)
-        found = (past, self.sizes.reason(key), by_image)
+        found = (past, self.unwritable.reason(key), self.sizes.reason(key), by_image)
         reasons = (*found, preload, why_opened(opened_by(entries)), self._untested(entries, now))
         return "; ".join(why for why in reasons if why)
 
@@ -67,6 +69,14 @@ class ContainerReasons:
             yield PodNote(pod, key[1], "GPUCapabilities", text)
         if findings.is_hidden:
             yield PodNote(pod, key[1], "GPUPreload", HIDDEN_LIST)
+
+    def events(
+        self, pod: PodView | None, key: ContainerKey, entries: list[CheckpointEntry], *, by_runtime: bool
+    ) -> Iterator[PodNote]:
+        """Yield what the people of a pod are told by an event: the notes, and that its programs get no memory."""
+        yield from self.notes(pod, key, entries, by_runtime=by_runtime)
+        if pod is not None and (why := self.unwritable.reason(key)):
+            yield PodNote(pod, key[1], "GPUUsageFile", why)
 
     def _drivers(self, key: ContainerKey, entries: list[CheckpointEntry], folders: Sequence[Path]) -> tuple[str, str]:
         """Return why a container's processes are past the limiter, and why those of its image may be, with remedies."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from edgegpu_core.choices.pod_choice import ISOLATION_ANNOTATION
+from edgegpu_core.reasons import NO_MEMORY_REASON
 
 PRELOAD_ONLY = (
     "preload only: the nvidia runtime brings the driver's files, so that programs are held which ask for the driver by "
@@ -21,6 +22,11 @@ HIDDEN_LIST = (
     "its image has an /etc/ld.so.preload of its own, which the container's hides at its first start here: start it "
     "again, and both count"
 )
+UNWRITABLE = (
+    f"{NO_MEMORY_REASON}its programs may not write /run/edgegpu/container/usage, which SELinux, AppArmor or a "
+    "read-only mount can forbid, and fail; nothing is taken past its limit; allow that file, then start it again"
+)
+"""Of a container whose usage file its programs may not write."""
 NOT_STARTED = "it has not started yet"
 
 

@@ -39,6 +39,7 @@ def test_the_waves_are_previewed_then_started_with_the_number_typed(site: Consol
         page = client.get("/rollouts/new", params=FORM)
         assert page.status_code == 200
         assert page.text.count("<li>") == 3
+        assert "<ol>" not in page.text, "waves are counted without the canary: a list's own numbers are others"
         assert "5 boxes offline now" in page.text
         form = fields(page.text, "/rollouts")
         refused = client.post("/rollouts", data=form | {"typed": "4"})

@@ -19,7 +19,7 @@ def started(page: Page, url: str) -> None:
     page.get_by_label("Boxes in the canary").fill("1")
     page.get_by_label("Sizes of the waves").fill("5")
     page.get_by_role("button", name="Preview the waves").click()
-    expect(page.locator("#plan + ol li")).to_have_count(5)
+    expect(page.locator("#plan + ul li")).to_have_count(5)
     page.get_by_label("Type 20, the number of boxes, to confirm").fill("20")
     page.get_by_role("button", name="Start on 20 boxes").click()
     expect(page).to_have_url(f"{url}/rollouts/1")
