@@ -10,7 +10,7 @@ from typing import IO
 import pytest
 from limiter_functions import read_table
 from native.limiterkit import SOURCES, Container, compile_program, make_container
-from native.shareskit import judge
+from native.shareskit import POINTS, judge
 from native.simkit import DRIVER_FILE
 
 from edgegpu_sim.driver import SimDriver, make_card
@@ -19,6 +19,8 @@ CARD = make_card(0, "Tesla T4", 8192)
 CORE = 40
 OF_ANOTHER_STREAM = 906
 """What the driver says of a stream that cannot be used while another one captures: such launches are not measured."""
+WAYS = ("handed", "several", "modes", "forked", "broken", "held")
+"""What plugin/limiter/tests/captures.c does; of the first four the driver's word is needed no more when they are over."""
 STOPPED_S = 0.3
 TRIES = 3
 
@@ -40,7 +42,7 @@ def program(tmp_path: Path, limiter_build: Path) -> Path:
     return compile_program(tmp_path / "captures", limiter_build, ["tests/captures.c"])
 
 
-@pytest.mark.parametrize("way", ["handed", "several", "modes", "forked"])
+@pytest.mark.parametrize("way", WAYS[:4])
 def test_captures_that_ended_leave_nothing_behind(
     container: Container, driver: SimDriver, program: Path, way: str
 ) -> None:
@@ -49,7 +51,7 @@ def test_captures_that_ended_leave_nothing_behind(
     judge(lambda: [float(container.run(program, way))], [CORE])
 
 
-@pytest.mark.parametrize("way", ["handed", "several", "modes", "forked", "broken", "held"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_graph_is_whole_and_the_limit_holds_after_it(container: Container, program: Path, way: str) -> None:
     judge(lambda: [float(container.run(program, way))], [CORE])
 
@@ -58,6 +60,22 @@ def test_captures_that_no_hook_saw_begin_are_whole_but_for_the_first(
     container: Container, driver: SimDriver, program: Path
 ) -> None:
     judge(lambda: [float(container.run(program, "unseen", driver.libraries / DRIVER_FILE))], [CORE])
+
+
+def test_a_launch_whose_capture_ends_before_it_runs_is_held(
+    container: Container, driver: SimDriver, program: Path
+) -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([program, "over"], env=container.environment(), **pipes, text=True, bufsize=1) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        assert running.stdout.readline().strip() == "captures"
+        driver.hang("cuThreadExchangeStreamCaptureMode")
+        running.stdin.write("\n")
+        assert running.stdout.readline().strip() == "ended"
+        driver.clear()
+        assert float(running.stdout.readline()) < CORE + POINTS
+        assert running.wait(60) == 0
 
 
 @contextmanager
@@ -106,6 +124,21 @@ def test_a_thread_that_does_not_come_back_is_awaited_once(
             to.close()
             assert running.wait(60) == 0
     assert seen[-1][1] < seen[-1][0] / 2, seen
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_under_a_sanitizer(tmp_path: Path, limiter_build: Path, driver: SimDriver, sanitizer: str) -> None:
+    flag, build = f"-fsanitize={sanitizer}", tmp_path / "build"
+    options: list[str | Path] = ["make", "-s", "-C", SOURCES, f"OUT={build}", "CC=cc", f"EXTRA={flag}"]
+    made = subprocess.run(options, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    container = make_container(tmp_path / "container", build, driver.libraries)
+    container.limit((CARD, 1024), core=CORE)
+    program = compile_program(tmp_path / "sanitized", limiter_build, ["tests/captures.c"], flag)
+    for way in WAYS:
+        container.run(program, way)
+    container.run(program, "unseen", driver.libraries / DRIVER_FILE)
 
 
 def test_each_function_that_begins_or_ends_a_capture_is_hooked() -> None:

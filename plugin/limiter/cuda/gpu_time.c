@@ -197,15 +197,19 @@ static bool stuck(const struct gpu_stream *stream)
 	return true;
 }
 
-/* A capture may begin while the launch is held. */
+/* A capture may begin while the launch is held, and end at any time: no launch passes without having been held that was
+ * not captured when that was last asked. */
 static void slow_begin(struct launch *launch)
 {
-	int mode;
+	int mode = capture_relax();
 
-	if (!capture_active(launch->handle))
-		hold(launch->card, launch->gpu, launch->stream);
-	mode = capture_relax();
 	launch->captured = capture_active(launch->handle);
+	if (!launch->captured) {
+		capture_restore(mode);
+		hold(launch->card, launch->gpu, launch->stream);
+		mode = capture_relax();
+		launch->captured = capture_active(launch->handle);
+	}
 	if (!launch->captured) {
 		if (launch->stream != NULL)
 			start_segment(launch);

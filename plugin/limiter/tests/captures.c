@@ -28,6 +28,7 @@ enum { GLOBAL, THREAD_LOCAL, RELAXED };
 #define US 1000ull
 #define MS 1000000ull
 #define MEASURED_NS (600 * MS)
+#define PAID_NS (800 * MS)
 
 static void *spin;
 static __typeof__(&cuLaunchKernel) launch_kernel;
@@ -220,6 +221,25 @@ static void held(CUstream stream)
 	MUST(ended(stream) <= 1);
 }
 
+/* The capture ends while a launch into the stream is being begun, which somebody has stopped there: the launch runs, so
+ * it is held until what ran before is paid for. */
+static void over(CUstream stream)
+{
+	uint64_t began = now_ns();
+	pthread_t thread;
+
+	MUST(launch(stream, PAID_NS) == CUDA_SUCCESS && CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
+	begin(stream, RELAXED);
+	puts("captures");
+	getchar();
+	MUST(pthread_create(&thread, NULL, launch_once, stream) == 0);
+	pause_us(100000);
+	MUST(ended(stream) == 0);
+	puts("ended");
+	MUST(pthread_join(thread, NULL) == 0);
+	printf("%.2f\n", 100.0 * (double)PAID_NS / (double)(now_ns() - began));
+}
+
 /* The driver's own functions begin and end captures, by which no hook sees them: the first of them is not whole. */
 static void unseen(CUstream stream, const char *driver)
 {
@@ -294,8 +314,9 @@ static double share(CUstream stream)
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
-	void (*const plays[])(CUstream) = { handed, several, broken, modes, forked, held, stopped, lost };
-	static const char *const names[] = { "handed", "several", "broken", "modes", "forked", "held", "stopped", "lost" };
+	void (*const plays[])(CUstream) = { handed, several, broken, modes, forked, held, over, stopped, lost };
+	static const char *const names[] = { "handed", "several", "broken", "modes", "forked", "held", "over", "stopped",
+					     "lost" };
 	CUmodule module;
 	CUstream stream;
 	pthread_t thread;
