@@ -20,7 +20,7 @@ CORE = 40
 OF_ANOTHER_STREAM = 906
 """What the driver says of a stream that cannot be used while another one captures: such launches are not measured."""
 WAYS = ("handed", "several", "modes", "forked", "broken", "held")
-"""What plugin/limiter/tests/captures.c does; of the first four the driver's word is needed no more when they are over."""
+"""What plugin/limiter/tests/captures.c does: after the first four the driver need not be asked any more."""
 STOPPED_S = 0.3
 TRIES = 3
 
@@ -62,20 +62,20 @@ def test_captures_that_no_hook_saw_begin_are_whole_but_for_the_first(
     judge(lambda: [float(container.run(program, "unseen", driver.libraries / DRIVER_FILE))], [CORE])
 
 
-def test_a_launch_whose_capture_ends_before_it_runs_is_held(
-    container: Container, driver: SimDriver, program: Path
-) -> None:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([program, "over"], env=container.environment(), **pipes, text=True, bufsize=1) as running:
+@contextmanager
+def _started(container: Container, program: Path, way: str) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
+    """Start a program that can be talked to."""
+    with subprocess.Popen(
+        [program, way],
+        env=container.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as running:
         assert running.stdin is not None
         assert running.stdout is not None
-        assert running.stdout.readline().strip() == "captures"
-        driver.hang("cuThreadExchangeStreamCaptureMode")
-        running.stdin.write("\n")
-        assert running.stdout.readline().strip() == "ended"
-        driver.clear()
-        assert float(running.stdout.readline()) < CORE + POINTS
-        assert running.wait(60) == 0
+        yield running, running.stdin, running.stdout
 
 
 @contextmanager
@@ -83,13 +83,23 @@ def _stopped(
     container: Container, driver: SimDriver, program: Path, way: str
 ) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
     """Start a program whose thread stands still in a call of the limiter's until the driver's faults are cleared."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([program, way], env=container.environment(), **pipes, text=True, bufsize=1) as running:
-        assert running.stdin is not None
-        assert running.stdout is not None
+    with _started(container, program, way) as (running, to, out):
         driver.hang("cuEventElapsedTime")
-        running.stdin.write("\n")
-        yield running, running.stdin, running.stdout
+        to.write("\n")
+        yield running, to, out
+
+
+def test_a_launch_whose_capture_ends_before_it_runs_is_held(
+    container: Container, driver: SimDriver, program: Path
+) -> None:
+    with _started(container, program, "over") as (running, to, out):
+        assert out.readline().strip() == "captures"
+        driver.hang("cuThreadExchangeStreamCaptureMode")
+        to.write("\n")
+        assert out.readline().strip() == "ended"
+        driver.clear()
+        assert float(out.readline()) < CORE + POINTS
+        assert running.wait(60) == 0
 
 
 def test_a_capture_waits_for_a_thread_that_is_in_a_call_that_would_end_it(
@@ -139,6 +149,14 @@ def test_under_a_sanitizer(tmp_path: Path, limiter_build: Path, driver: SimDrive
     for way in WAYS:
         container.run(program, way)
     container.run(program, "unseen", driver.libraries / DRIVER_FILE)
+
+
+@pytest.mark.sanitizer
+def test_each_form_gets_what_the_program_gave_and_is_counted(tmp_path: Path, limiter_build: Path) -> None:
+    sources = ["tests/capture_forms.c"]
+    forms = compile_program(tmp_path / "forms", limiter_build, sources, "-fsanitize=address,undefined")
+    done = subprocess.run([forms], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_each_function_that_begins_or_ends_a_capture_is_hooked() -> None:
