@@ -197,8 +197,8 @@ static bool stuck(const struct gpu_stream *stream)
 	return true;
 }
 
-/* A capture may begin while the launch is held, and end at any time: no launch passes without having been held that was
- * not captured when that was last asked. */
+/* A capture may begin while the launch is held, so the driver is asked again afterwards. Only a launch that is captured
+ * is not held: with the questions before the hold and after it, one whose capture ended in between was neither. */
 static void slow_begin(struct launch *launch)
 {
 	int mode = capture_relax();
