@@ -19,7 +19,7 @@ CARD = make_card(0, "Tesla T4", 8192)
 CORE = 40
 OF_ANOTHER_STREAM = 906
 """What the driver says of a stream that cannot be used while another one captures: such launches are not measured."""
-WAYS = ("handed", "several", "modes", "forked", "broken", "held")
+WAYS = ("handed", "several", "modes", "forked", "lasting", "broken", "held")
 """What plugin/limiter/tests/captures.c does: after the first four the driver need not be asked any more."""
 STOPPED_S = 0.3
 TRIES = 3

@@ -187,6 +187,18 @@ static void modes(CUstream stream)
 	}
 }
 
+/* A capture that calls of other threads would end goes on while the thread beside is measured. */
+static void lasting(CUstream stream)
+{
+	unsigned int before = __atomic_load_n(&launches, __ATOMIC_SEQ_CST);
+
+	begin(stream, GLOBAL);
+	while (__atomic_load_n(&launches, __ATOMIC_SEQ_CST) - before < KERNELS)
+		pause_us(1000);
+	fill(stream);
+	end(stream);
+}
+
 static void forked(CUstream stream)
 {
 	int status;
@@ -314,9 +326,9 @@ static double share(CUstream stream)
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
-	void (*const plays[])(CUstream) = { handed, several, broken, modes, forked, held, over, stopped, lost };
-	static const char *const names[] = { "handed", "several", "broken", "modes", "forked", "held", "over", "stopped",
-					     "lost" };
+	void (*const plays[])(CUstream) = { handed, several, broken, modes, lasting, forked, held, over, stopped, lost };
+	static const char *const names[] = { "handed", "several", "broken", "modes", "lasting", "forked", "held", "over",
+					     "stopped", "lost" };
 	CUmodule module;
 	CUstream stream;
 	pthread_t thread;
