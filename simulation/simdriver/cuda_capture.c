@@ -58,7 +58,10 @@ CUresult cu_unsafe(void)
 SIM_API CUresult cuThreadExchangeStreamCaptureMode(int *mode)
 {
 	int before = thread_mode;
+	CUresult ret = cu_enter(__func__);
 
+	if (ret != CUDA_SUCCESS)
+		return ret;
 	if (mode == NULL || *mode < MODE_GLOBAL || *mode > MODE_RELAXED)
 		return CUDA_ERROR_INVALID_VALUE;
 	thread_mode = *mode;

@@ -117,10 +117,11 @@ static CUresult elapsed(const char *call, float *out, struct cu_event *handles[2
 	for (int i = 0; i < 2; i++) {
 		CUresult ret = find(call, handles[i], &events[i]);
 
+		if (ret == CUDA_SUCCESS)
+			ret = may_ask(events[i]);
 		if (ret != CUDA_SUCCESS)
 			return ret;
-		if (events[i]->recorded == 0 || events[i]->captured ||
-		    (events[i]->flags & NO_TIMING) != 0)
+		if (events[i]->recorded == 0 || (events[i]->flags & NO_TIMING) != 0)
 			return CUDA_ERROR_INVALID_HANDLE;
 		if (!cu_event_time(events[i], &at[i]) || at[i] > sim_now_ns())
 			return CUDA_ERROR_NOT_READY;

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from bench.figures import Figure, figure
 from native.limiterkit import LIBRARIES, NULL_CARD, SOURCES, Container, compile_program, make_container
+from native.rankskit import calls_per_launch
 
 from edgegpu_sim.driver import SimDriver, make_card
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LIMIT_MIB, CONTEXT_MIB, SHARE = 64, 4, 50
+QUEUE, QUEUE_S = 50, 2
+"""Kernels that are launched before the program waits, and for how many seconds it does so."""
 ROUNDS, EXECS = 10, 100
 """Rounds with and without, which take turns; runs of a program in each."""
 STARTS, START_ROUNDS = 64, 5
@@ -39,6 +42,7 @@ def run(build: Path) -> list[Figure]:
         folder = Path(made)
         return [
             *_calls(folder, limiter),
+            *_driver_calls(folder, limiter),
             _lookups(folder, limiter, build),
             *_programs(folder, limiter, build),
             _starts(folder, limiter, build),
@@ -63,6 +67,16 @@ def _calls(folder: Path, limiter: Path) -> list[Figure]:
         figure("limiter, async alloc and free", [own["async_pair"] - bare["async_pair"]], unit="ns", limit=70.0),
         figure("limiter, alloc and free", [own["alloc_and_free"] - bare["alloc_and_free"]], unit="ns", limit=120.0),
     ]
+
+
+def _driver_calls(folder: Path, limiter: Path) -> list[Figure]:
+    """Return the calls of the limiter's own that the driver gets for each launch of a kernel of 1 ms."""
+    found = []
+    for name, depth, limit in (("one at a time", 1, 6.05), ("in queues", QUEUE, 6.5)):
+        made = folder / f"driver-calls-{depth}"
+        calls = calls_per_launch(made, limiter, core=SHARE, kernel_us=1000, depth=depth, seconds=QUEUE_S)
+        found.append(figure(f"limiter, driver calls per launch, {name}", [calls], unit="calls", limit=limit))
+    return found
 
 
 def _lookups(folder: Path, limiter: Path, build: Path) -> Figure:

@@ -1,16 +1,14 @@
 """Two containers whose kernels wait for each other, as those of a collective do, each on its own card."""
 
 import struct
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from kits.reruns import StarvationError
-from native.limiterkit import BUCKETS_AT, NULL_CARD, Container, compile_program, make_container
+from native.limiterkit import BUCKETS_AT, Container
+from native.rankskit import lay_out_ranks, rank_settings, start_rank
 
-CARDS = (NULL_CARD, "GPU-cdcdcdcd-cdcd-cdcd-cdcd-cdcdcdcdcdcd")
-"""The cards of plugin/limiter/tests/ranksdriver.c."""
 KERNEL_US = 1000
 SECONDS = 6
 LEAST = 0.4
@@ -20,34 +18,13 @@ LEAST_ALONE = {(30, 30): (0.8, 0.5), (10, 60): (0.8, 0.5), (10, 10): (0.6, 0.5)}
 comes later than the other costs as much as a tenth of its share's time."""
 DEPTHS = (1, 50)
 TRIES = 4
-RANKS_BYTES = 2 * 8 * (1 << 20) + 16
-
-
-def _lay_out(folder: Path, build: Path, cores: tuple[int, int]) -> tuple[list[Container], Path]:
-    driver = folder / "driver"
-    driver.mkdir(parents=True)
-    compile_program(driver / "libcuda.so.1", build, ["tests/ranksdriver.c"], "-O2", "-shared", "-fPIC")
-    program = compile_program(folder / "ranks", build, ["tests/ranks.c"], "-O2")
-    containers = [make_container(folder / f"container{rank}", build, driver) for rank in range(len(cores))]
-    for container, card, core in zip(containers, CARDS, cores, strict=True):
-        container.limit((card, 1024), core=core)
-    return containers, program
 
 
 def _run(folder: Path, containers: list[Container], program: Path, depth: int) -> list[list[str]]:
     """Run both ranks side by side; the lines of each. They are killed: the last kernel of one waits for the other."""
-    meeting = folder / "meeting"
-    meeting.unlink(missing_ok=True)
-    with meeting.open("wb") as file:
-        file.truncate(RANKS_BYTES)
-    settings = {"RANKS": str(meeting), "KERNEL_US": str(KERNEL_US), "ALONE": "0"}
+    settings = rank_settings(folder, kernel_us=KERNEL_US)
     ranks = [
-        subprocess.Popen(
-            [program, str(SECONDS * 10), str(depth)],
-            env={**container.environment(), **settings, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        start_rank(container, program, settings, rank=rank, seconds=SECONDS * 10, depth=depth)
         for rank, container in enumerate(containers)
     ]
     for rank in ranks:
@@ -71,7 +48,7 @@ def _judge(folder: Path, build: Path, cores: tuple[int, int], depth: int, *, lea
     seen = []
     for number in range(TRIES):
         own = folder / str(number)
-        containers, program = _lay_out(own, build, cores)
+        containers, program = lay_out_ranks(own, build, cores)
         lines = _run(own, containers, program, depth)
         owed = max(map(_owed_s, containers))
         seen.append((min(len(of_rank) for of_rank in lines) * depth / fair, owed))

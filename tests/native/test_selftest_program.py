@@ -66,14 +66,14 @@ class Tried:
         subprocess.run([*command, STANDIN, REST, "-ldl"], check=True)
         return place
 
-    def mutant(self, was: str, *, becomes: str) -> Path:
-        """Return a folder with the limiter whose cuda_lookup.c has other words in one place."""
+    def mutant(self, was: str, *, becomes: str, source: str = "cuda_lookup.c") -> Path:
+        """Return a folder with the limiter one of whose sources has other words in one place."""
         sources, place = self._folder / "sources", self._folder / "mutant"
         shutil.copytree(SOURCES, sources)
-        lookup = sources / "cuda/cuda_lookup.c"
-        text = lookup.read_text()
+        changed = sources / "cuda" / source
+        text = changed.read_text()
         assert text.count(was) == 1
-        lookup.write_text(text.replace(was, becomes))
+        changed.write_text(text.replace(was, becomes))
         build = [f"OUT={place}", f"ROOT={SOURCES.parents[1]}", f"PYTHON={sys.executable}", "CC=cc", "EXTRA=-O0 -g0"]
         subprocess.run(["make", "-s", "-C", sources, *build, place / LIBRARIES[0]], check=True)
         shutil.copy(self.build / LIBRARIES[1], place)
@@ -294,9 +294,11 @@ def test_a_limiter_that_sees_no_nodes_of_graphs_lets_them_through_and_is_found_o
     assert (result.verdict, result.reason) == (Verdict.LOOSE, "graph memory past the limit was granted")
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_a_limiter_that_takes_every_launch_for_a_capture_holds_none_and_is_found_out(tried: Tried) -> None:
-    tried.driver.fail("cuStreamIsCapturing", 906)  # another stream captures: such launches are left alone
-    result = tried.judge()
+    asked = "if (!capture_possible())\n\t\treturn {};"
+    mutant = tried.mutant(asked.format("false"), becomes=asked.format("true"), source="cuda_capture.c")
+    result = tried.judge(mutant)
     assert result.verdict is Verdict.LOOSE, result
     not_starved(result.held_work_us)
     assert result.reason.startswith("a compute limit of 20 percent held nothing: the same work took 1")

@@ -131,7 +131,10 @@ struct process {
 	unsigned int locals __attribute__((aligned(64)));	/* how often something was put into the ledger as
 								 * LEDGER_LOCAL; atomic */
 	unsigned int streams_ended;	/* atomic */
-	uint64_t harmless[HARMLESS_MAX];	/* kernels that need little (cuda_local.c); each atomic */
+	unsigned int captures;	/* that were begun, and did not end; atomic */
+	int unrelaxed __attribute__((aligned(64)));	/* threads whose calls would end a capture: one waits for them; atomic */
+	int unrelaxed_lost;	/* so many of them were awaited in vain; atomic */
+	uint64_t harmless[HARMLESS_MAX] __attribute__((aligned(64)));	/* kernels that need little (cuda_local.c); each atomic */
 	uint64_t gpu[GPU_TABLE_BYTES / sizeof(uint64_t)];	/* a struct gpu_table: GPU time that is being measured */
 };
 

@@ -7,11 +7,27 @@
 #include "gpu_time.h"
 #include "local.h"
 
-#define COPIED(name, ...)                                                                         \
+/* The program waits for a copy from the card, behind all of the default stream. */
+#define COPIED(name, per_thread, ...)                                                             \
 	do {                                                                                      \
-		CUresult ret = CALL(name, __VA_ARGS__);                                           \
-		gpu_time_settle();                                                                \
+		struct gpu_place place;                                                           \
+		CUresult ret;                                                                     \
+		if (NESTED)                                                                       \
+			return DRIVER(name)(__VA_ARGS__);                                         \
+		place = gpu_time_close(NULL, per_thread);                                         \
+		ret = CALL(name, __VA_ARGS__);                                                    \
+		gpu_time_settle_at(place);                                                        \
 		return ret;                                                                       \
+	} while (0)
+
+/* The program waits for the work before `closes`, which ends what is measured of it. */
+#define WAITED(closes, name, ...)                                                                 \
+	do {                                                                                      \
+		struct gpu_place place;                                                           \
+		if (NESTED)                                                                       \
+			return DRIVER(name)(__VA_ARGS__);                                         \
+		place = closes;                                                                   \
+		return waited(CALL(name, __VA_ARGS__), place);                                    \
 	} while (0)
 
 /* The program marks a place in the stream, to wait there or for it: what is being measured ends before it. */
@@ -23,9 +39,9 @@
 		return CALL(name, __VA_ARGS__);                                                   \
 	} while (0)
 
-static CUresult waited(CUresult ret)
+static CUresult waited(CUresult ret, struct gpu_place place)
 {
-	gpu_time_settle();
+	gpu_time_settle_at(place);
 	if (ret == CUDA_SUCCESS)
 		accounts_synchronised();
 	return ret;
@@ -33,41 +49,27 @@ static CUresult waited(CUresult ret)
 
 CUresult EXPORT cuStreamSynchronize(CUstream stream)
 {
-	if (NESTED)
-		return DRIVER(cuStreamSynchronize)(stream);
-	gpu_time_close(stream, false);
-	return waited(CALL(cuStreamSynchronize, stream));
+	WAITED(gpu_time_close(stream, false), cuStreamSynchronize, stream);
 }
 
 CUresult EXPORT cuStreamSynchronize_ptsz(CUstream stream)
 {
-	if (NESTED)
-		return DRIVER(cuStreamSynchronize_ptsz)(stream);
-	gpu_time_close(stream, true);
-	return waited(CALL(cuStreamSynchronize_ptsz, stream));
+	WAITED(gpu_time_close(stream, true), cuStreamSynchronize_ptsz, stream);
 }
 
 CUresult EXPORT cuCtxSynchronize(void)
 {
-	if (NESTED)
-		return DRIVER(cuCtxSynchronize)();
-	gpu_time_close_all();
-	return waited(CALL(cuCtxSynchronize));
+	WAITED(gpu_time_close_all(), cuCtxSynchronize);
 }
 
 CUresult EXPORT cuCtxSynchronize_v2(CUcontext context)
 {
-	if (NESTED)
-		return DRIVER(cuCtxSynchronize_v2)(context);
-	gpu_time_close_all();
-	return waited(CALL(cuCtxSynchronize_v2, context));
+	WAITED(gpu_time_close_all(), cuCtxSynchronize_v2, context);
 }
 
 CUresult EXPORT cuEventSynchronize(CUevent event)
 {
-	if (NESTED)
-		return DRIVER(cuEventSynchronize)(event);
-	return waited(CALL(cuEventSynchronize, event));
+	WAITED((struct gpu_place){ 0 }, cuEventSynchronize, event);
 }
 
 /* It may be asked again and again. */
@@ -144,16 +146,10 @@ CUresult EXPORT cuStreamDestroy_v2(CUstream stream)
 
 CUresult EXPORT cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes)
 {
-	if (NESTED)
-		return DRIVER(cuMemcpyDtoH_v2)(to, from, bytes);
-	gpu_time_close(NULL, false);
-	COPIED(cuMemcpyDtoH_v2, to, from, bytes);
+	COPIED(cuMemcpyDtoH_v2, false, to, from, bytes);
 }
 
 CUresult EXPORT cuMemcpyDtoH_v2_ptds(void *to, CUdeviceptr from, size_t bytes)
 {
-	if (NESTED)
-		return DRIVER(cuMemcpyDtoH_v2_ptds)(to, from, bytes);
-	gpu_time_close(NULL, true);
-	COPIED(cuMemcpyDtoH_v2_ptds, to, from, bytes);
+	COPIED(cuMemcpyDtoH_v2_ptds, true, to, from, bytes);
 }

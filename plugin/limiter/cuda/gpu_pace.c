@@ -77,17 +77,33 @@ unsigned int gpu_pace_percent(const struct card *card, unsigned int percent)
 	return percent < 99 ? percent : 99;
 }
 
-void gpu_pace_add(const struct launch *launch, unsigned int launches)
+uint64_t gpu_pace_rest(const struct gpu_stream *stream, uint64_t now)
+{
+	uint64_t mean = __atomic_load_n(&stream->mean, __ATOMIC_RELAXED), first = UINT64_MAX;
+
+	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
+		const struct gpu_segment *segment = &stream->segments[i];
+		uint64_t over = __atomic_load_n(&segment->began, __ATOMIC_RELAXED) +
+				__atomic_load_n(&segment->count, __ATOMIC_RELAXED) * mean;
+
+		if (__atomic_load_n(&segment->state, __ATOMIC_RELAXED) == SEGMENT_FLYING && over < first)
+			first = over;
+	}
+	return first != UINT64_MAX && first > now ? first - now : 0;
+}
+
+void gpu_pace_add(const struct launch *launch)
 {
 	struct gpu_stream *stream = launch->stream;
+	bool follows = launch->segment != NULL && __atomic_load_n(&launch->segment->count, __ATOMIC_RELAXED) != 0;
 	unsigned int percent = gpu_pace_percent(launch->card, launch->percent);
 	uint64_t depth = limits_corrected(launch->card) ? DEPTH_CORRECTED_NS : DEPTH_NS(percent);
 	uint64_t least = bucket_now() - depth * 100 * PATIENCE / percent;
 	uint64_t pace = __atomic_load_n(&stream->pace, __ATOMIC_RELAXED);
 
-	if (!flying(stream) || pace < least)
+	if ((!follows && !flying(stream)) || pace < least)
 		pace = least;
-	pace += launches * gpu_estimate(stream) * 100 * PATIENCE / percent;
+	pace += gpu_estimate(stream) * 100 * PATIENCE / percent;
 	__atomic_store_n(&stream->pace, pace, __ATOMIC_RELAXED);
 }
 

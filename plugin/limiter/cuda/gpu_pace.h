@@ -15,7 +15,11 @@ uint64_t gpu_pace_wait(const struct card *card, const struct gpu_stream *stream,
 /* The percent that a stream can come to: more than the share where less than all is charged. */
 unsigned int gpu_pace_percent(const struct card *card, unsigned int percent);
 
-void gpu_pace_add(const struct launch *launch, unsigned int launches);	/* they are about to fly */
+void gpu_pace_add(const struct launch *launch);	/* it is about to fly */
+
+/* How long until the first of what is in flight should be over, by what launches took before; 0: nothing is, or it is
+ * late. */
+uint64_t gpu_pace_rest(const struct gpu_stream *stream, uint64_t now);
 
 /* Launches that took `each` ns are charged for so many: what of that is to be paid by later ones. */
 void gpu_pace_defer(struct card *card, uint64_t charged, uint64_t each, uint64_t count);

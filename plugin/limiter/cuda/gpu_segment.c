@@ -6,7 +6,6 @@
 #include "gpu_pace.h"
 #include "system.h"
 
-#define CAPTURE_IMPLICIT 906		/* of the default stream: another one captures */
 #define NS_PER_MS 1e6f
 #define ABANDONED_NS 100000000ull	/* the most that an open end costs */
 #define STALE_NS 10000000ull		/* open for so long: no further launch is awaited */
@@ -39,27 +38,6 @@ void gpu_segment_release(struct gpu_segment *segment, int state)
 	__atomic_store_n(&segment->state, state, __ATOMIC_RELEASE);
 }
 
-bool gpu_captures(CUstream stream)
-{
-	int status = 0;
-	CUresult ret = CALL(cuStreamIsCapturing, stream, &status);
-
-	return ret == CAPTURE_IMPLICIT || (ret == CUDA_SUCCESS && status != 0);
-}
-
-int gpu_relax(void)
-{
-	int mode = CU_CAPTURE_RELAXED;
-
-	return CALL(cuThreadExchangeStreamCaptureMode, &mode) == CUDA_SUCCESS ? mode : -1;
-}
-
-void gpu_unrelax(int mode)
-{
-	if (mode >= 0)
-		CALL(cuThreadExchangeStreamCaptureMode, &mode);
-}
-
 bool gpu_segment_close(struct gpu_segment *segment, CUstream handle, bool ours)
 {
 	bool closed;
@@ -67,11 +45,9 @@ bool gpu_segment_close(struct gpu_segment *segment, CUstream handle, bool ours)
 
 	if (__atomic_load_n(&segment->marked, __ATOMIC_RELAXED))
 		return true;
-	if (!ours && gpu_captures(handle))
-		return false;
-	mode = gpu_relax();
-	closed = CALL(cuEventRecord, segment->to, handle) == CUDA_SUCCESS;
-	gpu_unrelax(mode);
+	mode = capture_relax();
+	closed = (ours || !capture_active(handle)) && CALL(cuEventRecord, segment->to, handle) == CUDA_SUCCESS;
+	capture_restore(mode);
 	return closed;
 }
 
@@ -194,11 +170,11 @@ void gpu_segment_left(struct gpu_context *gpu, struct gpu_stream *stream, struct
 	int mode;
 
 	if (!closed && gpu_stream_handle(stream, &handle)) {
-		mode = gpu_relax();
-		captures = gpu_captures(handle);
+		mode = capture_relax();
+		captures = capture_active(handle);
 		closed = !captures && CALL(cuStreamQuery, handle) == NOT_READY &&
 			 gpu_segment_close(segment, handle, true);
-		gpu_unrelax(mode);
+		capture_restore(mode);
 	}
 	if (captures || closed)
 		gpu_segment_release(segment, closed ? SEGMENT_FLYING : SEGMENT_OPEN);
@@ -214,14 +190,16 @@ static void learn(struct gpu_stream *stream, uint64_t ns)
 	__atomic_store_n(&stream->mean, mean, __ATOMIC_RELAXED);
 }
 
-static bool elapsed(CUevent from, CUevent to, int64_t *ns)
+/* NOT_READY: the card has not come to both yet. */
+static CUresult elapsed(CUevent from, CUevent to, int64_t *ns)
 {
-	float ms;
+	float ms = 0;
+	CUresult ret = CALL(cuEventElapsedTime, &ms, from, to);
 
-	if (CALL(cuEventElapsedTime, &ms, from, to) != CUDA_SUCCESS)
-		return false;
+	if (ret != CUDA_SUCCESS && ret != NOT_READY)
+		capture_unseen();
 	*ns = (int64_t)(ms * NS_PER_MS);
-	return true;
+	return ret;
 }
 
 static void drifts_more(struct gpu_context *gpu)
@@ -239,7 +217,7 @@ static struct span lies_at(struct gpu_context *gpu, struct gpu_segment *segment,
 	CUevent base = gpu->base;
 	uint64_t begin;
 
-	if (base == NULL || !elapsed(base, segment->from, &since)) {
+	if (base == NULL || elapsed(base, segment->from, &since) != CUDA_SUCCESS) {
 		gpu->base = segment->from;
 		gpu->base_ns = segment->began;
 		gpu->late_ns = now - segment->began;
@@ -280,17 +258,17 @@ static struct span lies_at(struct gpu_context *gpu, struct gpu_segment *segment,
 
 static void finish(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment)
 {
-	CUresult ret = CALL(cuEventQuery, segment->to);
 	uint64_t count = __atomic_load_n(&segment->count, __ATOMIC_RELAXED);
 	uint64_t late, charged;
 	struct span span;
 	int64_t ns;
+	CUresult ret = elapsed(segment->from, segment->to, &ns);
 
 	if (ret == NOT_READY) {
 		gpu_segment_release(segment, SEGMENT_FLYING);
 		return;
 	}
-	if (ret == CUDA_SUCCESS && elapsed(segment->from, segment->to, &ns) && ns >= 0) {
+	if (ret == CUDA_SUCCESS && ns >= 0) {
 		count = count != 0 ? count : 1;
 		learn(stream, (uint64_t)ns / count);
 		span = lies_at(gpu, segment, (uint64_t)ns, bucket_now(), &late);
@@ -309,29 +287,39 @@ static bool stale(const struct gpu_segment *segment)
 	       bucket_now() - __atomic_load_n(&segment->touched, __ATOMIC_RELAXED) > STALE_NS;
 }
 
+/* What runs in a stream runs in order: behind a segment that is not over none needs a look. True: one is in flight. */
+static bool settle_stream(struct gpu_context *gpu, struct gpu_stream *stream)
+{
+	unsigned int older = __atomic_load_n(&stream->segments[0].began, __ATOMIC_RELAXED) >
+			     __atomic_load_n(&stream->segments[1].began, __ATOMIC_RELAXED);
+	bool flying = false;
+
+	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
+		struct gpu_segment *segment = &stream->segments[older ^ i];
+
+		if (!flying && (gpu_segment_claim(segment, SEGMENT_FLYING) ||
+				(__atomic_load_n(&segment->marked, __ATOMIC_RELAXED) &&
+				 gpu_segment_claim(segment, SEGMENT_OPEN))))
+			finish(gpu, stream, segment);
+		else if (stale(segment) && gpu_segment_claim(segment, SEGMENT_OPEN))
+			gpu_segment_left(gpu, stream, segment);
+		flying |= __atomic_load_n(&segment->state, __ATOMIC_RELAXED) == SEGMENT_FLYING;
+	}
+	return flying;
+}
+
 bool gpu_segments_settle(struct gpu_context *gpu)
 {
 	bool flying = false, closely;
+	int mode;
 
 	if (__atomic_exchange_n(&gpu->settling, 1, __ATOMIC_ACQUIRE) != 0)
 		return false;
-	for (unsigned int i = 0; i < GPU_STREAMS; i++) {
-		struct gpu_stream *stream = &gpu->streams[i];
-
-		if (__atomic_load_n(&stream->key, __ATOMIC_RELAXED) == 0)
-			continue;
-		for (unsigned int j = 0; j < GPU_SEGMENTS; j++) {
-			struct gpu_segment *segment = &stream->segments[j];
-
-			if (gpu_segment_claim(segment, SEGMENT_FLYING) ||
-			    (__atomic_load_n(&segment->marked, __ATOMIC_RELAXED) &&
-			     gpu_segment_claim(segment, SEGMENT_OPEN)))
-				finish(gpu, stream, segment);
-			else if (stale(segment) && gpu_segment_claim(segment, SEGMENT_OPEN))
-				gpu_segment_left(gpu, stream, segment);
-			flying |= __atomic_load_n(&segment->state, __ATOMIC_RELAXED) == SEGMENT_FLYING;
-		}
-	}
+	mode = capture_relax();
+	for (unsigned int i = 0; i < GPU_STREAMS; i++)
+		if (__atomic_load_n(&gpu->streams[i].key, __ATOMIC_RELAXED) != 0)
+			flying |= settle_stream(gpu, &gpu->streams[i]);
+	capture_restore(mode);
 	closely = flying && (gpu->base == NULL || gpu->late_ns > LATE_MAX_NS) && gpu->looks++ < LOOKS_MAX;
 	__atomic_store_n(&gpu->settling, 0, __ATOMIC_RELEASE);
 	return closely;

@@ -2,7 +2,7 @@
 #ifndef EDGEGPU_LIMITER_GPU_SEGMENT_H
 #define EDGEGPU_LIMITER_GPU_SEGMENT_H
 
-#include "charge.h"
+#include "capture.h"
 
 #define GPU_CONTEXTS 256
 #define GPU_STREAMS 32			/* of a context; one that was idle makes room for another */
@@ -64,13 +64,6 @@ bool gpu_segments_settle(struct gpu_context *gpu);
 /* The context is about to end. End what is open in living streams and charge what is over, where the driver can be
  * asked (look). */
 void gpu_segments_ending(struct gpu_context *gpu, bool look);
-
-/* True: what is launched now is not run but captured, and recording an event would join in. */
-bool gpu_captures(CUstream stream);
-
-/* Our own calls between these must not end the capture of a stream that has nothing to do with them. */
-int gpu_relax(void);
-void gpu_unrelax(int mode);
 
 /* Ends the claimed segment here; handle: its stream's. False: the stream captures by now, and it stays open.
  * ours: it surely does not. */

@@ -7,6 +7,14 @@
 #define LEGACY ((CUstream)1)
 #define PER_THREAD ((CUstream)2)
 
+/* The stream's handle that is the same in all forms of functions. per_thread: the form whose stream 0 is the thread's own. */
+static inline CUstream gpu_handle(CUstream stream, bool per_thread)
+{
+	if (stream == LEGACY)
+		return NULL;
+	return stream == NULL && per_thread ? PER_THREAD : stream;
+}
+
 /* NULL: more contexts than there is room for. */
 struct gpu_context *gpu_context_of(CUcontext context, struct card *card);
 

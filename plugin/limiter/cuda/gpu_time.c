@@ -1,4 +1,4 @@
-/* gpu_time.c - holds launches, and begins and ends the segments in which they are measured.
+/* gpu_time.c - holds launches, and begins the segments in which they are measured.
  *
  * A segment is one launch where kernels are long, and as many as take SEGMENT_NS where they are short. Its
  * two events are recorded right beside launches of the program into the same stream: so the stream lives,
@@ -27,13 +27,6 @@ static __thread struct {
 	unsigned int epoch;
 } flight __attribute__((tls_model("initial-exec")));
 
-static CUstream handle_of(CUstream stream, bool per_thread)
-{
-	if (stream == LEGACY)
-		return NULL;
-	return stream == NULL && per_thread ? PER_THREAD : stream;
-}
-
 static unsigned int length_of(const struct launch *launch)
 {
 	const struct gpu_stream *stream = launch->stream;
@@ -51,32 +44,48 @@ static uint64_t longer(uint64_t one, uint64_t other)
 	return one > other ? one : other;
 }
 
-/* For a debt it is known how long; what is in flight may be over sooner, and is looked at. */
-static uint64_t sleep_for(uint64_t debt, uint64_t wait, bool closely, const struct gpu_stream *stream)
+/* For a debt it is known how long; what is in flight may be over sooner than pace has it, and is looked at when it
+ * should be. */
+static uint64_t sleep_for(uint64_t debt, uint64_t pace, bool closely, const struct gpu_stream *stream)
 {
-	if (wait > debt)
-		wait = longer(longer(debt, gpu_estimate(stream) / 2), SLEEP_MIN_NS);
+	uint64_t wait = longer(debt, pace), rest;
+
+	if (pace > debt) {
+		rest = gpu_pace_rest(stream, bucket_now());
+		if (rest == 0 || rest > pace)
+			rest = gpu_estimate(stream) / 2;
+		wait = longer(longer(debt, rest), SLEEP_MIN_NS);
+	}
 	if (closely)
 		wait = SLEEP_MIN_NS;
 	return wait < SLEEP_MAX_NS ? wait : SLEEP_MAX_NS;
 }
 
+/* What is in flight in the stream keeps a launch waiting, and should not be over yet: a look would be in vain. */
+static bool too_early(const struct card *card, const struct gpu_stream *stream)
+{
+	uint64_t now = bucket_now();
+
+	return stream != NULL && gpu_pace_wait(card, stream, now) != 0 && gpu_pace_rest(stream, now) > SLEEP_MIN_NS;
+}
+
 static void hold(struct card *card, struct gpu_context *gpu, const struct gpu_stream *stream)
 {
-	for (;;) {
+	bool look = gpu != NULL && !too_early(card, stream);
+
+	for (;; look = gpu != NULL) {
 		unsigned int percent = limits_core(card);
-		bool closely = gpu != NULL && gpu_segments_settle(gpu);
-		uint64_t now, wait, debt;
+		bool closely = look && gpu_segments_settle(gpu);
+		uint64_t now, debt, pace;
 
 		if (percent == 0)
 			break;
 		now = bucket_now();
-		wait = debt = gpu_pace_debt(card, percent, now);
-		if (stream != NULL)
-			wait = longer(wait, gpu_pace_wait(card, stream, now));
-		if (wait == 0)
+		debt = gpu_pace_debt(card, percent, now);
+		pace = stream != NULL ? gpu_pace_wait(card, stream, now) : 0;
+		if (debt == 0 && pace == 0)
 			break;
-		system_sleep((long)sleep_for(debt, wait, closely, stream));
+		system_sleep((long)sleep_for(debt, pace, closely, stream));
 	}
 }
 
@@ -95,6 +104,7 @@ static bool go_on(struct launch *launch)
 		__atomic_store_n(&segment->marked, 0, __ATOMIC_RELAXED);
 		launch->segment = segment;
 		launch->length = length_of(launch);
+		gpu_pace_add(launch);
 		return true;
 	}
 	return false;
@@ -124,7 +134,7 @@ static void start_segment(struct launch *launch)
 		launch->segment = segment;
 		launch->first = true;
 		launch->length = length_of(launch);
-		gpu_pace_add(launch, launch->length);
+		gpu_pace_add(launch);
 		return;
 	}
 }
@@ -168,7 +178,7 @@ static void lengthen_segment(struct launch *launch)
 		__atomic_store_n(&newest->marked, 0, __ATOMIC_RELAXED);
 	launch->segment = newest;
 	launch->length = 0;
-	gpu_pace_add(launch, 1);
+	gpu_pace_add(launch);
 }
 
 /* Other launches have the stream's segments, and do not come back. */
@@ -187,22 +197,28 @@ static bool stuck(const struct gpu_stream *stream)
 	return true;
 }
 
+/* A capture may begin while the launch is held, so the driver is asked again afterwards. Only a launch that is captured
+ * is not held: with the questions before the hold and after it, one whose capture ended in between was neither. */
 static void slow_begin(struct launch *launch)
 {
-	int mode;
+	int mode = capture_relax();
 
-	launch->captured = gpu_captures(launch->handle);
+	launch->captured = capture_active(launch->handle);
 	if (!launch->captured) {
-		mode = gpu_relax();
+		capture_restore(mode);
 		hold(launch->card, launch->gpu, launch->stream);
+		mode = capture_relax();
+		launch->captured = capture_active(launch->handle);
+	}
+	if (!launch->captured) {
 		if (launch->stream != NULL)
 			start_segment(launch);
 		if (launch->stream != NULL && launch->segment == NULL)
 			lengthen_segment(launch);
 		if (launch->segment == NULL && (launch->stream == NULL || stuck(launch->stream)))
 			launch->blind = true;
-		gpu_unrelax(mode);
 	}
+	capture_restore(mode);
 	launch->began = bucket_now();
 }
 
@@ -267,7 +283,7 @@ void gpu_time_begin(struct launch *launch, CUstream stream, bool per_thread)
 {
 	CUcontext context = NULL, other = NULL;
 
-	launch->handle = handle_of(stream, per_thread);
+	launch->handle = gpu_handle(stream, per_thread);
 	launch->elsewhere = NULL;
 	launch->segment = NULL;
 	launch->first = launch->captured = launch->blind = false;
@@ -291,34 +307,36 @@ void gpu_time_begin(struct launch *launch, CUstream stream, bool per_thread)
 		CALL(cuCtxPopCurrent_v2, &other);
 }
 
+static bool works(CUstream handle)
+{
+	int mode = capture_relax();
+	bool busy = !capture_active(handle) && CALL(cuStreamQuery, handle) == NOT_READY;
+
+	capture_restore(mode);
+	return busy;
+}
+
 /* Charges what nothing but its stream tells of: until that is idle. Not for long: a kernel may run there that
  * waits for what this thread launches next. */
 static void watch(const struct launch *launch)
 {
 	uint64_t pause = WATCH_MIN_NS;
-	int mode = gpu_relax();
 
-	while (bucket_now() - launch->began < WATCH_NS && !gpu_captures(launch->handle) &&
-	       CALL(cuStreamQuery, launch->handle) == NOT_READY) {
+	while (bucket_now() - launch->began < WATCH_NS && works(launch->handle)) {
 		system_sleep((long)pause);
 		pause = longer(pause, (bucket_now() - launch->began) / 16);
 	}
-	gpu_unrelax(mode);
 	gpu_charge_since(launch->gpu, launch->card, launch->began);
 }
 
 /* Of a launch that has no segment of its own. */
 static void end_unmeasured(struct launch *launch)
 {
-	int mode;
-
 	if (launch->captured) {
-		if (gpu_captures(launch->handle))
+		if (capture_active(launch->handle))
 			return;
 		watch(launch);		/* the capture had ended, and it ran */
-		mode = gpu_relax();
 		hold(launch->card, launch->gpu, NULL);
-		gpu_unrelax(mode);
 	} else if (launch->blind) {
 		watch(launch);
 	} else {
@@ -372,123 +390,4 @@ CUresult gpu_time_end(struct launch *launch, CUresult ret)
 	end(launch, ret);
 	CALL(cuCtxPopCurrent_v2, &popped);
 	return ret;
-}
-
-static struct gpu_context *current(void)
-{
-	CUcontext context = NULL;
-	struct card *card;
-
-	if (gpu_table_empty())
-		return NULL;
-	card = charge_current_card(&context);
-	return card != NULL && card_index(card) >= 0 ? gpu_context_of(context, card) : NULL;
-}
-
-/* Where the stream is known; of: its context, which may be another than the current one. */
-static struct gpu_stream *known_stream(CUstream handle, struct gpu_context **of)
-{
-	struct gpu_stream *found;
-
-	*of = current();
-	found = *of != NULL ? gpu_stream_of(*of, handle, false) : NULL;
-	return found != NULL || gpu_table_empty() ? found : gpu_stream_elsewhere(*of, handle, of);
-}
-
-static void close_open(struct gpu_context *gpu, struct gpu_stream *stream, CUstream handle, bool goes_on)
-{
-	bool closed;
-	CUcontext popped, entered = NULL;
-	bool pushed = false;
-
-	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
-		struct gpu_segment *segment = &stream->segments[i];
-
-		if (!gpu_segment_claim(segment, SEGMENT_OPEN))
-			continue;
-		if (!pushed && CALL(cuCtxGetCurrent, &entered) == CUDA_SUCCESS && (uintptr_t)entered != gpu->key)
-			pushed = CALL(cuCtxPushCurrent_v2, (CUcontext)gpu->key) == CUDA_SUCCESS;
-		if (gpu_segment_silent(segment)) {
-			gpu_segment_left(gpu, stream, segment);
-			continue;
-		}
-		if (goes_on)
-			gpu_segment_mark(segment, handle);
-		closed = !goes_on && gpu_segment_close(segment, handle, false);
-		gpu_segment_release(segment, closed ? SEGMENT_FLYING : SEGMENT_OPEN);
-	}
-	if (pushed)
-		CALL(cuCtxPopCurrent_v2, &popped);
-}
-
-void gpu_time_close(CUstream stream, bool per_thread)
-{
-	CUstream handle = handle_of(stream, per_thread);
-	struct gpu_context *gpu;
-	struct gpu_stream *found = known_stream(handle, &gpu);
-
-	if (found != NULL)
-		close_open(gpu, found, handle, false);
-}
-
-void gpu_time_mark(CUstream stream, bool per_thread)
-{
-	CUstream handle = handle_of(stream, per_thread);
-	struct gpu_context *gpu;
-	struct gpu_stream *found = known_stream(handle, &gpu);
-
-	if (found != NULL)
-		close_open(gpu, found, handle, true);
-}
-
-void gpu_time_close_all(void)
-{
-	struct gpu_context *gpu = current();
-
-	if (gpu != NULL)
-		gpu_segments_close(gpu);
-}
-
-void gpu_time_stream_ends(CUstream stream)
-{
-	struct gpu_context *gpu;
-	struct gpu_stream *found = known_stream(stream, &gpu);
-
-	if (found == NULL || (uintptr_t)stream <= LAST_SPECIAL_STREAM)
-		return;
-	close_open(gpu, found, stream, false);
-	gpu_stream_gone(found);
-	gpu_stream_await(found);
-}
-
-void gpu_time_settle(void)
-{
-	struct gpu_context *gpu = current();
-	int mode;
-
-	if (gpu == NULL)
-		return;
-	mode = gpu_relax();
-	gpu_segments_settle(gpu);
-	gpu_unrelax(mode);
-}
-
-void gpu_time_ending(CUcontext context)
-{
-	struct gpu_context *gpu = gpu_table_find(context);
-	bool pushed = gpu != NULL && CALL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
-	int mode;
-
-	if (gpu == NULL)
-		return;
-	mode = gpu_relax();
-	gpu_segments_ending(gpu, pushed);
-	gpu_unrelax(mode);
-	if (pushed)
-		CALL(cuCtxPopCurrent_v2, &context);
-}
-
-void gpu_time_forget(CUcontext context)
-{
-	gpu_table_forget(context);
 }

@@ -27,16 +27,23 @@ struct launch {
 void gpu_time_begin(struct launch *launch, CUstream stream, bool per_thread);
 CUresult gpu_time_end(struct launch *launch, CUresult ret);	/* returns ret */
 
+/* The context of the thread as one of its calls began, which ends with the same, and what it knew of contexts then. */
+struct gpu_place {
+	struct gpu_context *gpu;	/* NULL: nothing is measured there */
+	unsigned int epoch;
+};
+
 /* The program is about to wait for a stream: what is being measured there ends. */
-void gpu_time_close(CUstream stream, bool per_thread);
+struct gpu_place gpu_time_close(CUstream stream, bool per_thread);
 void gpu_time_mark(CUstream stream, bool per_thread);	/* the same, if no launch follows at once */
-void gpu_time_close_all(void);		/* for all streams of the thread's context */
+struct gpu_place gpu_time_close_all(void);	/* for all streams of the thread's context */
 
 /* The program is about to destroy a stream: what is being measured there ends, and nobody measures there from
  * now on. */
 void gpu_time_stream_ends(CUstream stream);
 
 void gpu_time_settle(void);		/* charge what is over, of the thread's context */
+void gpu_time_settle_at(struct gpu_place place);	/* the same, and the driver is not asked which that is */
 
 /* Before the driver ends a context, which waits for its work, and after it: its events are gone then. */
 void gpu_time_ending(CUcontext context);

@@ -218,6 +218,24 @@ CUresult cuLaunchCooperativeKernel_ptsz(void *function, unsigned int gx, unsigne
 CUresult cuLaunchCooperativeKernelMultiDevice(struct CUlaunch_params *list, unsigned int count,
 					      unsigned int flags);
 
+/* cuda_capture.c */
+CUresult cuStreamBeginCapture(CUstream stream);
+CUresult cuStreamBeginCapture_ptsz(CUstream stream);
+CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode);
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
+				     size_t count, int mode);
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
+					  size_t count, int mode);
+CUresult cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void *function, void *data);
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, int mode, CUgraph graph, void *function, void *data);
+CUresult cuStreamBeginCaptureToCig(CUstream stream, void *params);
+CUresult cuStreamBeginCaptureToCig_ptsz(CUstream stream, void *params);
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *out);
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *out);
+CUresult cuStreamEndCaptureToCig(CUstream stream);
+CUresult cuStreamEndCaptureToCig_ptsz(CUstream stream);
+
 /* cuda_wait.c */
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuStreamSynchronize_ptsz(CUstream stream);

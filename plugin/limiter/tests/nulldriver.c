@@ -402,9 +402,8 @@ API CUresult cuEventQuery(CUevent event)
 API CUresult cuEventElapsedTime(float *out, CUevent from, CUevent to)
 {
 	(void)from;
-	(void)to;
 	*out = 0;
-	return CUDA_SUCCESS;
+	return cuEventQuery(to);
 }
 
 #endif

@@ -228,7 +228,7 @@ API CUresult cuEventQuery(CUevent event)
 API CUresult cuEventElapsedTime(float *out, CUevent from, CUevent to)
 {
 	*out = (float)(int64_t)(*(uint64_t *)to - *(uint64_t *)from) / 1e6f;
-	return CUDA_SUCCESS;
+	return cuEventQuery(to);
 }
 
 #define LAUNCH(name, ...) API CUresult name(__VA_ARGS__) { return run(1); }

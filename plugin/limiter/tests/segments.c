@@ -21,37 +21,21 @@ static struct bucket container;
 static uint64_t model_now, charged;
 static int64_t drift_ppm;
 
-/* An event is the moment at which the card came to it, by the clock of the host. */
+/* An event is the moment at which the card comes to it, by the clock of the host. */
 static CUresult model_cuEventElapsedTime(float *ms, CUevent from, CUevent to)
 {
 	int64_t ns = (int64_t)(*(uint64_t *)to - *(uint64_t *)from);
 
+	if (*(uint64_t *)from > model_now || *(uint64_t *)to > model_now)
+		return 600;
 	*ms = (float)((double)(ns + ns * drift_ppm / 1000000) / 1e6);
 	return CUDA_SUCCESS;
-}
-
-static CUresult model_cuEventQuery(CUevent event)
-{
-	return *(uint64_t *)event <= model_now ? CUDA_SUCCESS : 600;
 }
 
 /* No segment is left open here. */
 static CUresult model_cuStreamQuery(CUstream stream)
 {
 	(void)stream;
-	return CUDA_SUCCESS;
-}
-
-static CUresult model_cuStreamIsCapturing(CUstream stream, int *status)
-{
-	(void)stream;
-	*status = 0;
-	return CUDA_SUCCESS;
-}
-
-static CUresult model_cuThreadExchangeStreamCaptureMode(int *mode)
-{
-	(void)mode;
 	return CUDA_SUCCESS;
 }
 
@@ -67,6 +51,27 @@ bool gpu_stream_handle(const struct gpu_stream *stream, CUstream *out)
 	(void)stream;
 	*out = NULL;
 	return true;
+}
+
+/* Nothing is captured. */
+bool capture_active(CUstream stream)
+{
+	(void)stream;
+	return false;
+}
+
+void capture_unseen(void)
+{
+}
+
+int capture_relax(void)
+{
+	return CAPTURE_NONE;
+}
+
+void capture_restore(int mode)
+{
+	(void)mode;
 }
 
 static void model_charge(const struct bucket *bucket, uint64_t ns)
