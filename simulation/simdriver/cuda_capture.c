@@ -9,6 +9,7 @@ enum { MODE_GLOBAL = 0, MODE_THREAD_LOCAL = 1, MODE_RELAXED = 2 };
 enum { STATUS_NONE = 0, STATUS_ACTIVE = 1, STATUS_INVALIDATED = 2 };
 
 static _Atomic int captures;		/* of all streams: unsafe calls need not look where there is none */
+static _Atomic uint64_t begun;		/* captures since the process's start */
 static __thread int thread_mode = MODE_GLOBAL;
 
 struct search {
@@ -87,6 +88,7 @@ SIM_API CUresult cuStreamBeginCapture_v2(CUstream handle, int mode)
 	cu_unlock();
 	if (graph == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	stream->capture_id = ++begun;
 	stream->capture_mode = mode;
 	stream->capture_thread = (unsigned long)pthread_self();
 	stream->capture = graph;
@@ -147,7 +149,7 @@ SIM_API CUresult cuStreamGetCaptureInfo_v2(CUstream handle, int *status, uint64_
 		return ret;
 	*status = status_of(stream);
 	if (id != NULL)
-		*id = cu_key(stream->capture);
+		*id = *status == STATUS_ACTIVE ? stream->capture_id : 0;
 	if (graph != NULL)
 		*graph = stream->capture;
 	if (dependencies != NULL)

@@ -252,6 +252,41 @@ static void over(CUstream stream)
 	printf("%.2f\n", 100.0 * (double)PAID_NS / (double)(now_ns() - began));
 }
 
+static void *launch_long(void *stream)
+{
+	client_start();
+	MUST(launch(stream, PAID_NS) == CUDA_SUCCESS);
+	return NULL;
+}
+
+/* The capture ends while a launch into the stream is in the driver, which somebody has stopped there, and another one
+ * begins before the launch is over: it ran, so what follows is held until it is paid for. */
+static void between(CUstream stream)
+{
+	pthread_t thread;
+	uint64_t began;
+
+	begin(stream, RELAXED);
+	puts("captures");
+	getchar();
+	MUST(pthread_create(&thread, NULL, launch_long, stream) == 0);
+	pause_us(100000);
+	MUST(ended(stream) == 0);
+	puts("ended");
+	getchar();
+	while (CU(cuStreamQuery)(stream) == CUDA_SUCCESS)
+		pause_us(1000);
+	began = now_ns();
+	begin(stream, RELAXED);
+	puts("again");
+	getchar();
+	pause_us(100000);
+	MUST(ended(stream) == 0);
+	MUST(pthread_join(thread, NULL) == 0);
+	MUST(launch(stream, US) == CUDA_SUCCESS && CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
+	printf("%.2f\n", 100.0 * (double)PAID_NS / (double)(now_ns() - began));
+}
+
 /* The driver's own functions begin and end captures, by which no hook sees them: the first of them is not whole. */
 static void unseen(CUstream stream, const char *driver)
 {
@@ -326,9 +361,12 @@ static double share(CUstream stream)
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
-	void (*const plays[])(CUstream) = { handed, several, broken, modes, lasting, forked, held, over, stopped, lost };
+	void (*const plays[])(CUstream) = { handed, several, broken, modes, lasting, forked, held, over, between, stopped,
+					    lost };
 	static const char *const names[] = { "handed", "several", "broken", "modes", "lasting", "forked", "held", "over",
-					     "stopped", "lost" };
+					     "between", "stopped", "lost" };
+	/* Beside the launches of another thread a long one is paid for in parts, and one that is stopped is a long one. */
+	bool alone = strcmp(what, "over") == 0 || strcmp(what, "between") == 0;
 	CUmodule module;
 	CUstream stream;
 	pthread_t thread;
@@ -340,13 +378,15 @@ int main(int argc, char **argv)
 	MUST(CU(cuModuleGetFunction)(&spin, module, "sim_spin") == CUDA_SUCCESS);
 	launch_kernel = CU(cuLaunchKernel);
 	stream = new_stream();
-	thread = start_beside();
+	if (!alone)
+		thread = start_beside();
 	if (strcmp(what, "unseen") == 0 && argc > 2)
 		unseen(stream, argv[2]);
 	for (unsigned int i = 0; i < sizeof(plays) / sizeof(plays[0]); i++)
 		if (strcmp(what, names[i]) == 0)
 			plays[i](stream);
-	stop_beside(thread);
+	if (!alone)
+		stop_beside(thread);
 	printf("%.2f\n", share(stream));
 	return 0;
 }
