@@ -8,13 +8,22 @@ import pytest
 from box.bed import WITH_EDGEGPU, WITH_K3S, WebServer, make_bundle
 from box.bedtests import add_words_of_bed, mark_tests
 from lab.boxkit import missing
-from lab.labrun import slow_machine
+from lab.labrun import LabError, slow_machine
+from lab.vm.accelerator import accelerator
 from vm.vmbed import VmBed
 
 LACKS = missing("vm") + missing("image")
-TIMES_SLOWER = 8
-"""An emulated processor takes ten times as long as a real one, but what waits does not."""
 MINUTES = 45
+
+
+def pytest_report_header() -> str:
+    """Say what the machine runs on, and why."""
+    if LACKS:
+        return "virtual machine: none"
+    try:
+        return f"virtual machine: {accelerator().name} ({accelerator().reason})"
+    except LabError as error:
+        return f"virtual machine: none ({error})"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,7 +46,7 @@ def bed(simdriver_build: Path) -> Iterator[VmBed]:
     if LACKS:
         pytest.fail("; ".join(LACKS), pytrace=False)
     make_bundle()
-    with slow_machine(TIMES_SLOWER), tempfile.TemporaryDirectory() as folder:
+    with slow_machine(accelerator().times_slower), tempfile.TemporaryDirectory() as folder:
         made = VmBed()
         try:
             made.prepare()
