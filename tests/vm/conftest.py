@@ -1,12 +1,14 @@
 """A virtual machine with k3s and simulated cards; each test goes on from a moment at which it was saved."""
 
+import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from box.bed import WITH_EDGEGPU, WITH_K3S, WebServer, make_bundle
+from box.bed import ROOT, WITH_EDGEGPU, WITH_K3S, WebServer, make_bundle
 from box.bedtests import add_words_of_bed, mark_tests
+from e2e.testedrecord import TestedRecord
 from lab.boxkit import missing
 from lab.labrun import LabError, slow_machine
 from lab.vm.accelerator import accelerator
@@ -14,6 +16,13 @@ from vm.vmbed import VmBed
 
 LACKS = missing("vm") + missing("image")
 MINUTES = 45
+RECORD = ROOT / "build/vm/tested.jsonl"
+"""What ran on which versions; `tools/tested_versions.py --add` takes it into the documents."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record what runs on which versions, and whether all of it does."""
+    config.pluginmanager.register(TestedRecord(RECORD, {"full": bool(os.environ.get("TEST_FULL"))}))
 
 
 def pytest_report_header() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from box.bed import BUNDLE, CARDS, NAME, SIMULATED, WITH_EDGEGPU, WITH_K3S, Bed
+from lab.labkit import PROGRAMS, Programs
 from lab.labrun import run, wait_until
 from lab.vm.accelerator import accelerator
 from lab.vm.image import Image, base_image, digest, image_named, remove_others
@@ -63,6 +64,8 @@ class VmBed(Bed):
         self.machine.up(image=image)
         asks = ("timeout", str(ANSWER_S), "k3s", "kubectl", "get", "--raw", "/readyz")
         wait_until(lambda: self.machine.exec(*asks).stdout == "ok", what="the API server answers", every_s=2)
+        if not PROGRAMS:
+            PROGRAMS.add(Programs.of_machine(self.machine))
         if self.web is not None:
             self.web.start()
 
