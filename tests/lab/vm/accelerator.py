@@ -58,7 +58,7 @@ class Accelerator:
 
 def ask_kvm(device: Path = DEVICE) -> KvmAnswer:
     """Run a guest of a few bytes on a device (under a second)."""
-    probe = [sys.executable, Path(__file__).with_name("kvmprobe.py"), device]
+    probe: list[str | Path] = [sys.executable, Path(__file__).with_name("kvmprobe.py"), device]
     try:
         done = subprocess.run(probe, capture_output=True, text=True, check=False, timeout=PROBE_S)
     except subprocess.TimeoutExpired:
