@@ -34,6 +34,7 @@ static void *spin;
 static __typeof__(&cuLaunchKernel) launch_kernel;
 static int measuring;			/* the thread beside is to go on; atomic */
 static unsigned int launches;		/* of that thread; atomic */
+static pid_t launcher;			/* the thread that launches one kernel; atomic */
 
 static uint64_t now_ns(void)
 {
@@ -213,9 +214,38 @@ static void forked(CUstream stream)
 	end(stream);
 }
 
+/* Its thread is about to launch. */
+static void launching(void)
+{
+	__atomic_store_n(&launcher, gettid(), __ATOMIC_SEQ_CST);
+}
+
+/* Returns when that thread sleeps in its launch, or has ended: on a busy machine it may take long to come there. */
+static void await_sleep(void)
+{
+	char path[64], line[256], *state;
+	FILE *file;
+	pid_t thread;
+
+	for (;; pause_us(1000)) {
+		thread = __atomic_load_n(&launcher, __ATOMIC_SEQ_CST);
+		if (thread == 0)
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
+		file = fopen(path, "r");
+		if (file == NULL)
+			return;
+		state = fgets(line, sizeof(line), file) != NULL ? strrchr(line, ')') : NULL;
+		fclose(file);
+		if (state == NULL || state[2] == 'S')
+			return;
+	}
+}
+
 static void *launch_once(void *stream)
 {
 	client_start();
+	launching();
 	MUST(launch(stream, US) == CUDA_SUCCESS);
 	return NULL;
 }
@@ -245,7 +275,7 @@ static void over(CUstream stream)
 	puts("captures");
 	getchar();
 	MUST(pthread_create(&thread, NULL, launch_once, stream) == 0);
-	pause_us(100000);
+	await_sleep();
 	MUST(ended(stream) == 0);
 	puts("ended");
 	MUST(pthread_join(thread, NULL) == 0);
@@ -255,22 +285,26 @@ static void over(CUstream stream)
 static void *launch_long(void *stream)
 {
 	client_start();
+	launching();
 	MUST(launch(stream, PAID_NS) == CUDA_SUCCESS);
 	return NULL;
 }
 
 /* The capture ends while a launch into the stream is in the driver, which somebody has stopped there, and another one
- * begins before the launch is over: it ran, so what follows is held until it is paid for. */
+ * begins before the launch is over: it ran, so what follows is held until it is paid for. Another stream captures all the
+ * while: so there is no moment at which the driver need not be asked. */
 static void between(CUstream stream)
 {
+	CUstream other = new_stream();
 	pthread_t thread;
 	uint64_t began;
 
+	begin(other, RELAXED);
 	begin(stream, RELAXED);
 	puts("captures");
 	getchar();
 	MUST(pthread_create(&thread, NULL, launch_long, stream) == 0);
-	pause_us(100000);
+	await_sleep();
 	MUST(ended(stream) == 0);
 	puts("ended");
 	getchar();
@@ -280,8 +314,8 @@ static void between(CUstream stream)
 	begin(stream, RELAXED);
 	puts("again");
 	getchar();
-	pause_us(100000);
-	MUST(ended(stream) == 0);
+	await_sleep();
+	MUST(ended(stream) == 0 && ended(other) == 0);
 	MUST(pthread_join(thread, NULL) == 0);
 	MUST(launch(stream, US) == CUDA_SUCCESS && CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
 	printf("%.2f\n", 100.0 * (double)PAID_NS / (double)(now_ns() - began));
