@@ -1,7 +1,7 @@
 """Write the table of docs/tested-versions.md from the record beside it; `--check` says whether it is current.
 
-`--add FILE` first takes the lines of a run into the record (build/e2e/tested.jsonl). Of one file on the same programs
-the latest line counts, and the others leave the record.
+`--add FILE` first takes the lines of a run into the record (build/e2e/tested.jsonl, build/vm/tested.jsonl). Of one file
+on the same programs the latest line counts, and the others leave the record.
 """
 
 from __future__ import annotations
@@ -26,6 +26,13 @@ COLUMNS = {
     "restarts": "test_restarts.py",
     "kubeadm's scheduler": "test_kubeadm.py",
 }
+MACHINE_COLUMNS = {
+    "install": "test_vm_install.py",
+    "hardening": "test_vm_hardening.py",
+    "pressure": "test_vm_pressure.py",
+    "power cuts": "test_vm_cuts.py",
+}
+"""The files of tests/vm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +48,24 @@ class FileRun:
     passed: int
     failed: int
     skipped: int
+    system: str = ""
+    """The distribution and the kernel of a virtual machine; empty: this machine's."""
+    full: bool = False
+    """Whether a virtual machine had all tests (FULL=1), and not one power cut of five."""
 
     @property
-    def programs(self) -> tuple[str, str, str, str]:
-        """The versions, as a row of the table has them."""
-        return self.kubernetes, self.containerd, self.k3s, self.cgroup
+    def programs(self) -> tuple[str, ...]:
+        """The versions, as a row of a table has them."""
+        versions = (self.kubernetes, self.containerd, self.k3s, self.cgroup)
+        return (*versions, self.system, "FULL=1" if self.full else "one cut") if self.system else versions
+
+    @property
+    def line(self) -> str:
+        """The line of the record."""
+        fields = asdict(self)
+        if not self.system:
+            del fields["system"], fields["full"]
+        return json.dumps(fields)
 
     @property
     def cell(self) -> str:
@@ -69,19 +89,30 @@ def latest(runs: Iterable[FileRun]) -> list[FileRun]:
 
 def written(runs: Sequence[FileRun]) -> str:
     """Return a record's text."""
-    return "".join(json.dumps(asdict(run)) + "\n" for run in runs)
+    return "".join(run.line + "\n" for run in runs)
 
 
 def table(runs: Sequence[FileRun]) -> str:
-    """Return the table: a row for each set of programs, a column for each of the files that a release must pass."""
-    lines = [
-        f"| Kubernetes | containerd | k3s | cgroup | {' | '.join(COLUMNS)} | other files | days |",
-        "|---" * (len(COLUMNS) + 6) + "|",
-    ]
+    """Return the tables: a row for each set of programs, a column for each of the files that a release must pass.
+
+    Virtual machines have a table of their own, where some ran.
+    """
+    nodes = [run for run in runs if not run.system]
+    machines = [run for run in runs if run.system]
+    text = _table(("Kubernetes", "containerd", "k3s", "cgroup"), COLUMNS, nodes)
+    if machines:
+        text += "\nOn virtual machines ([what runs there](testing.md#a-virtual-machine)):\n\n"
+        text += _table(("Kubernetes", "containerd", "k3s", "cgroup", "machine", "run"), MACHINE_COLUMNS, machines)
+    return text
+
+
+def _table(heads: Sequence[str], columns: dict[str, str], runs: Sequence[FileRun]) -> str:
+    lines = [f"| {' | '.join([*heads, *columns])} | other files | days |"]
+    lines.append("|---" * (len(columns) + len(heads) + 2) + "|")
     for programs in dict.fromkeys(run.programs for run in runs):
         here = {run.file: run for run in runs if run.programs == programs}
-        cells = [here[file].cell if file in here else "not run" for file in COLUMNS.values()]
-        others = [run for file, run in here.items() if file not in COLUMNS.values()]
+        cells = [here[file].cell if file in here else "not run" for file in columns.values()]
+        others = [run for file, run in here.items() if file not in columns.values()]
         red = ", ".join(run.file.removesuffix(".py") for run in others if run.failed)
         rest = f"{len(others)}" + (f", failed: {red}" if red else "")
         days = sorted({run.day for run in here.values()})

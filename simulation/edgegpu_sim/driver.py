@@ -95,9 +95,12 @@ class SimDriver:
         """End the effect of `unload`."""
         self._run("load")
 
-    def clear(self) -> None:
-        """End every hang, fail, vanish and unload."""
-        self._run("clear")
+    def clear(self, *calls: str) -> None:
+        """End the hang or fail of these calls, named as there; of none: every hang, fail, vanish and unload."""
+        for call in calls:
+            self._run("clear", call)
+        if not calls:
+            self._run("clear")
 
     def temperature(self, uuid: str, celsius: int) -> None:
         """Set a card's temperature."""

@@ -9,6 +9,7 @@ enum { MODE_GLOBAL = 0, MODE_THREAD_LOCAL = 1, MODE_RELAXED = 2 };
 enum { STATUS_NONE = 0, STATUS_ACTIVE = 1, STATUS_INVALIDATED = 2 };
 
 static _Atomic int captures;		/* of all streams: unsafe calls need not look where there is none */
+static _Atomic uint64_t begun;		/* captures since the process's start */
 static __thread int thread_mode = MODE_GLOBAL;
 
 struct search {
@@ -25,7 +26,7 @@ CUresult cu_captured(struct cu_stream *stream, struct cu_node node)
 	CUresult ret = CUDA_ERROR_CAPTURE_INVALIDATED;
 
 	cu_lock();
-	if (!stream->capture->invalid)
+	if (stream->capture != NULL && !stream->capture->invalid)	/* another thread may have ended it by now */
 		ret = cu_graph_add(stream->capture, node, NULL);
 	cu_unlock();
 	return ret;
@@ -34,12 +35,13 @@ CUresult cu_captured(struct cu_stream *stream, struct cu_node node)
 /* A capture that the calling thread may not disturb is no longer valid. */
 static void disturb(struct cu_stream *stream, void *data)
 {
+	struct cu_graph *capture = stream->capture;
 	bool own = stream->capture_thread == (unsigned long)pthread_self();
 
-	if (stream->capture == NULL || stream->capture_mode == MODE_RELAXED ||
+	if (capture == NULL || stream->capture_mode == MODE_RELAXED ||
 	    (!own && (stream->capture_mode == MODE_THREAD_LOCAL || thread_mode == MODE_THREAD_LOCAL)))
 		return;
-	stream->capture->invalid = true;
+	capture->invalid = true;
 	((struct search *)data)->found = true;
 }
 
@@ -87,6 +89,7 @@ SIM_API CUresult cuStreamBeginCapture_v2(CUstream handle, int mode)
 	cu_unlock();
 	if (graph == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	stream->capture_id = ++begun;
 	stream->capture_mode = mode;
 	stream->capture_thread = (unsigned long)pthread_self();
 	stream->capture = graph;
@@ -102,19 +105,21 @@ SIM_API CUresult cuStreamEndCapture(CUstream handle, struct cu_graph **out)
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
+	cu_lock();
 	graph = stream->capture;
-	if (graph == NULL || out == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
-	stream->capture = NULL;
-	captures--;
-	*out = graph;
-	if (graph->invalid) {
-		cu_lock();
-		cu_drop(&graph->object);
-		cu_unlock();
-		*out = NULL;
-		ret = CUDA_ERROR_CAPTURE_INVALIDATED;
+	if (graph == NULL || out == NULL) {
+		ret = CUDA_ERROR_INVALID_VALUE;
+	} else {
+		stream->capture = NULL;
+		captures--;
+		*out = graph;
+		if (graph->invalid) {
+			cu_drop(&graph->object);
+			*out = NULL;
+			ret = CUDA_ERROR_CAPTURE_INVALIDATED;
+		}
 	}
+	cu_unlock();
 	return ret;
 }
 
@@ -147,7 +152,7 @@ SIM_API CUresult cuStreamGetCaptureInfo_v2(CUstream handle, int *status, uint64_
 		return ret;
 	*status = status_of(stream);
 	if (id != NULL)
-		*id = cu_key(stream->capture);
+		*id = *status == STATUS_ACTIVE ? stream->capture_id : 0;
 	if (graph != NULL)
 		*graph = stream->capture;
 	if (dependencies != NULL)

@@ -38,6 +38,7 @@ struct cu_stream {
 	unsigned int flags;
 	int priority;
 	struct cu_graph *capture;	/* NULL: not capturing */
+	uint64_t capture_id;		/* no other capture of the process has it */
 	int capture_mode;
 	unsigned long capture_thread;
 	bool calling, ended;		/* in a host function; to be freed when that is over */

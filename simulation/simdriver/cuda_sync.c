@@ -11,9 +11,11 @@ static void synchronised(struct cu_dev *dev)
 /* A stream that captures has nothing to wait for. */
 static CUresult may_wait(struct cu_stream *stream)
 {
-	if (cu_capture_of(stream) == NULL)
+	struct cu_graph *capture = cu_capture_of(stream);
+
+	if (capture == NULL)
 		return cu_unsafe();
-	stream->capture->invalid = true;
+	capture->invalid = true;
 	return CUDA_ERROR_CAPTURE_UNSUPPORTED;
 }
 

@@ -94,6 +94,16 @@ int sim_fault_add(const char *call, enum sim_fault_kind kind, int code)
 	return 0;
 }
 
+void sim_fault_end(const char *call)
+{
+	struct state *map = state_map();
+
+	for (int i = 0; i < STATE_FAULTS; i++)
+		if (strcmp(map->faults[i].call, call) == 0)
+			map->faults[i].kind = SIM_FAULT_NONE;
+	changed();
+}
+
 void sim_faults_clear(void)
 {
 	struct state *map = state_map();

@@ -106,6 +106,7 @@ void sim_context(int entry, int delta);
 enum sim_fault_kind { SIM_FAULT_NONE, SIM_FAULT_HANG, SIM_FAULT_FAIL };
 int sim_fault(const char *call);	/* blocks while the call hangs; 0, or the code to answer */
 int sim_fault_add(const char *call, enum sim_fault_kind kind, int code);
+void sim_fault_end(const char *call);	/* of that name, as it was given */
 void sim_faults_clear(void);
 bool sim_unloaded(void);
 void sim_unload(bool gone);

@@ -22,6 +22,7 @@ static const char usage[] =
 	"  fail CALL CODE            the call answers CODE until clear\n"
 	"  unload | load             the driver is not loaded; is again\n"
 	"  clear                     ends every vanish, hang, fail and unload\n"
+	"  clear CALL                ends the hang or fail of that call\n"
 	"  temperature UUID CELSIUS\n"
 	"  utilisation UUID PERCENT\n"
 	"  used UUID                 prints MiB taken on a card (its instances too) or an instance\n"
@@ -141,6 +142,8 @@ static int driver_command(int argc, char **argv)
 	sim_lock();
 	if (argc == 1 && strcmp(argv[0], "clear") == 0)
 		sim_faults_clear();
+	else if (argc == 2 && strcmp(argv[0], "clear") == 0)
+		sim_fault_end(argv[1]);
 	else if (argc == 1 && strcmp(argv[0], "unload") == 0)
 		sim_unload(true);
 	else if (argc == 1 && strcmp(argv[0], "load") == 0)

@@ -4,6 +4,7 @@ The pods are those of docs/examples/images.yaml, on small images of the same set
 real nvidia-smi is at hand (realsmi.py) it comes into them; else that of the simulated driver.
 """
 
+import hashlib
 import json
 import re
 import shutil
@@ -19,7 +20,7 @@ from e2e.conftest import LOGS, SERVER, units
 from e2e.k3s import EXTENDER, K3s
 from e2e.manifests import CORE, MEMORY, Manifest
 from e2e.popular_images import TAKEN_MIB, PopularImage, popular_images, write_popular
-from e2e.realsmi import lay, newest
+from e2e.realsmi import lay, need_newest, newest
 from kits.daily import of_the_day
 from lab.labkit import LabError, wait_until
 
@@ -208,6 +209,16 @@ def test_an_image_runs_as_its_user_and_sees_one_card_at_its_limit(cluster: K3s, 
     pod = check_screens(cluster, name, IMAGES[name])
     own = next(index for index, card in enumerate(CARDS) if card.uuid == card_of(pod))
     assert shell(cluster, pod, "ls -d /dev/nvidia[0-9]*") == [f"/dev/nvidia{own}"]
+
+
+def test_the_nvidia_smi_in_them_is_nvidias_own(cluster: K3s) -> None:
+    """Where it is not at hand, the simulated driver's is asked above, and this test says so by being skipped."""
+    program = need_newest().program("nvidia-smi")
+    assert program is not None
+    own = hashlib.sha256(program.read_bytes()).hexdigest()
+    pods = [cluster.wait_phase(NAMESPACE, name, "Running") for name in IMAGES]
+    inside = {shell(cluster, pod, 'sha256sum "$(command -v nvidia-smi)"')[0].split()[0] for pod in pods}
+    assert inside == {own}
 
 
 def test_the_images_are_on_both_cards(cluster: K3s) -> None:

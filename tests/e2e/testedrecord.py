@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lab import labkit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import pytest
 
@@ -23,8 +23,9 @@ RECORD = Path(__file__).resolve().parents[2] / "build/e2e/tested.jsonl"
 class TestedRecord:
     """Counts the outcomes of each file, and writes them down at the end, with the versions of the nodes that ran."""
 
-    def __init__(self, path: Path = RECORD) -> None:
+    def __init__(self, path: Path = RECORD, more: Mapping[str, object] | None = None) -> None:
         self._path = path
+        self._more = dict(more or {})
         self._outcomes: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._partial: set[str] = set()
 
@@ -52,4 +53,5 @@ class TestedRecord:
                     continue
                 counts = Counter(outcomes.values())
                 numbers = {name: counts[name] for name in ("passed", "failed", "skipped")}
-                record.write(json.dumps({"day": day, **asdict(programs), "file": Path(file).name, **numbers}) + "\n")
+                line = {"day": day, **asdict(programs), "file": Path(file).name, **numbers, **self._more}
+                record.write(json.dumps(line) + "\n")

@@ -6,7 +6,7 @@ The script k3sdirect does the work; its head is its manual.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -14,6 +14,8 @@ from lab.labrun import HERE, Completed, LabError, Process, missing, run, wait_un
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lab.booted import BootedMachine
 
 __all__ = [
     "IMAGE",
@@ -130,17 +132,39 @@ class Programs:
     containerd: str
     k3s: str
     cgroup: str
+    system: str = ""
+    """The distribution and the kernel of a machine that has its own; empty: this machine's."""
 
     @classmethod
     def of(cls, server: Node) -> Self:
         """Return what a running server runs on."""
-        info = json.loads(server.kubectl("get", "node", server.name, "-o", "json").stdout)["status"]["nodeInfo"]
+        return cls._of(server, cgroup="v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1")
+
+    @classmethod
+    def of_machine(cls, machine: BootedMachine) -> Self:
+        """Return what a running machine with a kernel of its own runs on."""
+        mounted = machine.exec("stat", "-fc", "%T", "/sys/fs/cgroup").stdout.strip()
+        programs = cls._of(machine, cgroup="v2" if mounted == "cgroup2fs" else "v1")
+        info = _node_info(machine)
+        return replace(programs, system=f"{info['osImage']}, kernel {info['kernelVersion']}")
+
+    @classmethod
+    def _of(cls, node: Node | BootedMachine, *, cgroup: str) -> Self:
+        info = _node_info(node)
         return cls(
             kubernetes=info["kubeletVersion"].partition("+")[0],
             containerd=info["containerRuntimeVersion"].removeprefix("containerd://").removeprefix("v"),
-            k3s="stand-in" if "stand-in" in server.exec("k3s", "--version").stdout else "k3s",
-            cgroup="v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
+            k3s="stand-in" if "stand-in" in node.exec("k3s", "--version").stdout else "k3s",
+            cgroup=cgroup,
         )
+
+
+def _node_info(node: Node | BootedMachine) -> dict[str, str]:
+    """Return what a node's kubelet reports of itself."""
+    found: dict[str, str] = json.loads(node.kubectl("get", "node", node.name, "-o", "json").stdout)["status"][
+        "nodeInfo"
+    ]
+    return found
 
 
 PROGRAMS: set[Programs] = set()

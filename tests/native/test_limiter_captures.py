@@ -19,6 +19,8 @@ CARD = make_card(0, "Tesla T4", 8192)
 CORE = 40
 OF_ANOTHER_STREAM = 906
 """What the driver says of a stream that cannot be used while another one captures: such launches are not measured."""
+NOT_SUPPORTED = 801
+"""What the limiter has in the place of a function that the driver lacks."""
 WAYS = ("handed", "several", "modes", "forked", "lasting", "broken", "held")
 """What plugin/limiter/tests/captures.c does: after the first four the driver need not be asked any more."""
 STOPPED_S = 0.3
@@ -46,14 +48,23 @@ def program(tmp_path: Path, limiter_build: Path) -> Path:
 def test_captures_that_ended_leave_nothing_behind(
     container: Container, driver: SimDriver, program: Path, way: str
 ) -> None:
-    """The driver takes every launch for a captured one: so nothing is held for as long as it is asked."""
+    """The driver takes every launch for one of the same capture: so nothing is held for as long as it is asked."""
     driver.fail("cuStreamIsCapturing", OF_ANOTHER_STREAM)
+    driver.fail("cuStreamGetCaptureInfo", NOT_SUPPORTED)
     judge(lambda: [float(container.run(program, way))], [CORE])
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_graph_is_whole_and_the_limit_holds_after_it(container: Container, program: Path, way: str) -> None:
     judge(lambda: [float(container.run(program, way))], [CORE])
+
+
+def test_a_driver_that_numbers_no_captures_waits_for_none(
+    container: Container, driver: SimDriver, program: Path
+) -> None:
+    """Each captured launch would take seconds where two captures were thought to lie around it."""
+    driver.fail("cuStreamGetCaptureInfo", NOT_SUPPORTED)
+    judge(lambda: [float(container.run(program, "handed"))], [CORE])
 
 
 def test_captures_that_no_hook_saw_begin_are_whole_but_for_the_first(
@@ -99,6 +110,28 @@ def test_a_launch_whose_capture_ends_before_it_runs_is_held(
         assert out.readline().strip() == "ended"
         driver.clear()
         assert float(out.readline()) < CORE + POINTS
+        assert running.wait(60) == 0
+
+
+def test_a_launch_that_runs_between_two_captures_is_paid_for(
+    container: Container, driver: SimDriver, program: Path
+) -> None:
+    """Whether its stream captures, the limiter asks before the launch and after it: both times it does."""
+    questions = ("cuStreamIsCapturing", "cuStreamGetCaptureInfo")
+    with _started(container, program, "between") as (running, to, out):
+        assert out.readline().strip() == "captures"
+        driver.hang("cuLaunchKernel")
+        to.write("\n")
+        assert out.readline().strip() == "ended"
+        for question in questions:
+            driver.hang(question)
+        driver.clear("cuLaunchKernel")
+        to.write("\n")
+        assert out.readline().strip() == "again"
+        driver.clear()
+        to.write("\n")
+        assert float(out.readline()) < CORE + POINTS
+        to.close()
         assert running.wait(60) == 0
 
 

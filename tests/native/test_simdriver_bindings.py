@@ -204,7 +204,7 @@ def test_processes_share_a_card_in_equal_parts_and_a_killed_one_leaves_it(
     assert _done(sharers) == [0, 0], "both have begun"
     first, second = _round(sharers)
     reaches([first + second], 1000, 1700)  # one card's time
-    assert first == pytest.approx(second, rel=0.25)
+    reaches([min(first, second) / max(first, second)], 0.75)
     nvml = child(newest.libraries)
     nvml.call("nvmlInit")
     reaches([nvml.call("nvmlDeviceGetUtilizationRates", ["dev", 0])["gpu"]], 60)

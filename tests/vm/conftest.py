@@ -1,20 +1,38 @@
 """A virtual machine with k3s and simulated cards; each test goes on from a moment at which it was saved."""
 
+import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from box.bed import WITH_EDGEGPU, WITH_K3S, WebServer, make_bundle
+from box.bed import ROOT, WITH_EDGEGPU, WITH_K3S, WebServer, make_bundle
 from box.bedtests import add_words_of_bed, mark_tests
+from e2e.testedrecord import TestedRecord
 from lab.boxkit import missing
-from lab.labrun import slow_machine
+from lab.labrun import LabError, slow_machine
+from lab.vm.accelerator import accelerator
 from vm.vmbed import VmBed
 
 LACKS = missing("vm") + missing("image")
-TIMES_SLOWER = 8
-"""An emulated processor takes ten times as long as a real one, but what waits does not."""
 MINUTES = 45
+RECORD = ROOT / "build/vm/tested.jsonl"
+"""What ran on which versions; `tools/tested_versions.py --add` takes it into the documents."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record what runs on which versions, and whether all of it does."""
+    config.pluginmanager.register(TestedRecord(RECORD, {"full": bool(os.environ.get("TEST_FULL"))}))
+
+
+def pytest_report_header() -> str:
+    """Say what the machine runs on, and why."""
+    if LACKS:
+        return "virtual machine: none"
+    try:
+        return f"virtual machine: {accelerator().name} ({accelerator().reason})"
+    except LabError as error:
+        return f"virtual machine: none ({error})"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,7 +55,7 @@ def bed(simdriver_build: Path) -> Iterator[VmBed]:
     if LACKS:
         pytest.fail("; ".join(LACKS), pytrace=False)
     make_bundle()
-    with slow_machine(TIMES_SLOWER), tempfile.TemporaryDirectory() as folder:
+    with slow_machine(accelerator().times_slower), tempfile.TemporaryDirectory() as folder:
         made = VmBed()
         try:
             made.prepare()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from box.bed import BUNDLE, CARDS, NAME, SIMULATED, WITH_EDGEGPU, WITH_K3S, Bed
+from lab.labkit import PROGRAMS, Programs
 from lab.labrun import run, wait_until
+from lab.vm.accelerator import accelerator
 from lab.vm.image import Image, base_image, digest, image_named, remove_others
-from lab.vm.machine import QEMU, Vm
+from lab.vm.machine import Vm, qemu
 from vm.vmreads import VmReads
 
 FIRST_BOOT_S = 600
@@ -30,8 +32,8 @@ class VmBed(Bed):
         """Make the image of a machine whose k3s is Ready, where it is not current: it is kept from run to run."""
         self.machine.down()
         base = base_image(CARDS, place=SIMULATED)
-        qemu = run(["qemu-system-x86_64", "--version"]).stdout
-        ready = image_named(f"k3s-{digest(base.folder.name, qemu, QEMU)}")
+        version = run(["qemu-system-x86_64", "--version"]).stdout
+        ready = image_named(f"k3s-{digest(base.folder.name, version, qemu(accelerator()))}")
         if not ready.disk.exists():
             self.machine.up(image=base.folder.name)
             self.machine.ready(timeout_s=FIRST_BOOT_S)
@@ -62,6 +64,8 @@ class VmBed(Bed):
         self.machine.up(image=image)
         asks = ("timeout", str(ANSWER_S), "k3s", "kubectl", "get", "--raw", "/readyz")
         wait_until(lambda: self.machine.exec(*asks).stdout == "ok", what="the API server answers", every_s=2)
+        if not PROGRAMS:
+            PROGRAMS.add(Programs.of_machine(self.machine))
         if self.web is not None:
             self.web.start()
 

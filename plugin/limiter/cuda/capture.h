@@ -17,6 +17,10 @@ static inline bool capture_possible(void)
 /* True: what is launched now is not run but captured, and recording an event would join in. */
 bool capture_active(CUstream stream);
 
+/* The id of the capture that takes what is launched into the stream, which no other one of the process ever has. 0: none
+ * takes it, or it may not be launched there at all. */
+uint64_t capture_id(CUstream stream);
+
 /* An event cannot be asked for its time: from now on the driver is asked whether streams capture. */
 void capture_unseen(void);
 

@@ -9,6 +9,8 @@
 #include "system.h"
 
 #define CAPTURE_IMPLICIT 906		/* of the default stream: another one captures */
+#define CAPTURE_ONGOING 1		/* a status: the capture is valid so far */
+#define CAPTURE_ANY 1			/* an id where the driver gives none */
 #define UNSEEN (1u << 31)		/* of the captures that are counted: one that was not seen may go on */
 #define AWAIT_NS 20000l
 #define AWAIT_MAX_NS 2000000000ull	/* a thread may have left its call of the driver by longjmp, or wait there for this one */
@@ -22,6 +24,19 @@ bool capture_active(CUstream stream)
 		return false;
 	ret = CALL(cuStreamIsCapturing, stream, &status);
 	return ret == CAPTURE_IMPLICIT || (ret == CUDA_SUCCESS && status != 0);
+}
+
+/* NVIDIA's document of cuStreamGetCaptureInfo: the id is unique over the lifetime of the process, and valid while the
+ * status is "active". All drivers since 418 have the function. In one that lacked it all captures would have one id. */
+uint64_t capture_id(CUstream stream)
+{
+	uint64_t id = 0;
+	int status = 0;
+	CUresult ret = CALL(cuStreamGetCaptureInfo, stream, &status, &id);
+
+	if (ret == CUDA_ERROR_NOT_SUPPORTED)
+		return capture_active(stream) ? CAPTURE_ANY : 0;
+	return ret == CUDA_SUCCESS && status == CAPTURE_ONGOING ? id : 0;
 }
 
 /* A thread that was taken to be lost is awaited again. */

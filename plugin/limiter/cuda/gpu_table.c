@@ -36,10 +36,11 @@ bool gpu_table_empty(void)
 /* card NULL: only where it is known. */
 static struct gpu_context *entry_of(struct gpu_table *all, uint64_t key, struct card *card)
 {
-	unsigned int count = known(all);
 	struct gpu_context *found = NULL;
+	unsigned int count;
 
 	mutex_lock(&all->mutex);
+	count = known(all);
 	for (unsigned int i = 0; i < count; i++) {
 		struct gpu_context *gpu = &all->contexts[i];
 
@@ -48,7 +49,6 @@ static struct gpu_context *entry_of(struct gpu_table *all, uint64_t key, struct 
 		if (gpu->key == key)
 			break;
 	}
-	count = known(all);
 	if (found == NULL && card != NULL && count < GPU_CONTEXTS) {
 		found = &all->contexts[count];
 		__atomic_store_n(&all->known, count + 1, __ATOMIC_RELEASE);
@@ -59,8 +59,10 @@ static struct gpu_context *entry_of(struct gpu_table *all, uint64_t key, struct 
 			__atomic_store_n(&found->card, card, __ATOMIC_RELAXED);
 		__atomic_store_n(&found->key, key, __ATOMIC_RELEASE);
 	}
+	if (found != NULL && found->key != key)
+		found = NULL;
 	mutex_unlock(&all->mutex);
-	return found != NULL && found->key == key ? found : NULL;
+	return found;
 }
 
 struct gpu_context *gpu_context_of(CUcontext context, struct card *card)

@@ -210,6 +210,8 @@ static void slow_begin(struct launch *launch)
 		mode = capture_relax();
 		launch->captured = capture_active(launch->handle);
 	}
+	if (launch->captured)
+		launch->capture = capture_id(launch->handle);
 	if (!launch->captured) {
 		if (launch->stream != NULL)
 			start_segment(launch);
@@ -307,10 +309,11 @@ void gpu_time_begin(struct launch *launch, CUstream stream, bool per_thread)
 		CALL(cuCtxPopCurrent_v2, &other);
 }
 
+/* A stream that captures cannot be asked, which would end the capture: it may work. */
 static bool works(CUstream handle)
 {
 	int mode = capture_relax();
-	bool busy = !capture_active(handle) && CALL(cuStreamQuery, handle) == NOT_READY;
+	bool busy = capture_active(handle) || CALL(cuStreamQuery, handle) == NOT_READY;
 
 	capture_restore(mode);
 	return busy;
@@ -333,9 +336,9 @@ static void watch(const struct launch *launch)
 static void end_unmeasured(struct launch *launch)
 {
 	if (launch->captured) {
-		if (capture_active(launch->handle))
+		if (launch->capture != 0 && capture_id(launch->handle) == launch->capture)
 			return;
-		watch(launch);		/* the capture had ended, and it ran */
+		watch(launch);		/* the capture had ended, and it ran, though another one may have begun since */
 		hold(launch->card, launch->gpu, NULL);
 	} else if (launch->blind) {
 		watch(launch);

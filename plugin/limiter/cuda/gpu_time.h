@@ -16,7 +16,8 @@ struct launch {
 	unsigned int percent;		/* 0: nothing to do */
 	unsigned int length;		/* launches that the segment is to have */
 	bool first;			/* of its segment */
-	bool captured;			/* nothing ran, if that is still so afterwards */
+	bool captured;			/* nothing ran, if it is the same capture afterwards */
+	uint64_t capture;		/* its id; 0: there is none by now */
 	bool blind;			/* it cannot be measured: its stream is watched */
 	bool alone;			/* no launch of this thread is under way around it */
 	uint64_t began;			/* ns: of a captured or blind one */

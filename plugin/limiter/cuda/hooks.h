@@ -31,6 +31,7 @@ CUresult cuPointerGetAttribute(void *out, int which, CUdeviceptr at);
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *out);
 CUresult cuStreamIsCapturing(CUstream stream, int *status);
 CUresult cuStreamIsCapturing_ptsz(CUstream stream, int *status);
+CUresult cuStreamGetCaptureInfo(CUstream stream, int *status, uint64_t *id);
 CUresult cuThreadExchangeStreamCaptureMode(int *mode);
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);
 CUresult cuGraphNodeGetType(CUgraphNode node, int *type);

@@ -34,6 +34,7 @@ static void *spin;
 static __typeof__(&cuLaunchKernel) launch_kernel;
 static int measuring;			/* the thread beside is to go on; atomic */
 static unsigned int launches;		/* of that thread; atomic */
+static pid_t launcher;			/* the thread that launches one kernel; atomic */
 
 static uint64_t now_ns(void)
 {
@@ -213,9 +214,38 @@ static void forked(CUstream stream)
 	end(stream);
 }
 
+/* Its thread is about to launch. */
+static void launching(void)
+{
+	__atomic_store_n(&launcher, gettid(), __ATOMIC_SEQ_CST);
+}
+
+/* Returns when that thread sleeps in its launch, or has ended: on a busy machine it may take long to come there. */
+static void await_sleep(void)
+{
+	char path[64], line[256], *state;
+	FILE *file;
+	pid_t thread;
+
+	for (;; pause_us(1000)) {
+		thread = __atomic_load_n(&launcher, __ATOMIC_SEQ_CST);
+		if (thread == 0)
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
+		file = fopen(path, "r");
+		if (file == NULL)
+			return;
+		state = fgets(line, sizeof(line), file) != NULL ? strrchr(line, ')') : NULL;
+		fclose(file);
+		if (state == NULL || state[2] == 'S')
+			return;
+	}
+}
+
 static void *launch_once(void *stream)
 {
 	client_start();
+	launching();
 	MUST(launch(stream, US) == CUDA_SUCCESS);
 	return NULL;
 }
@@ -245,10 +275,49 @@ static void over(CUstream stream)
 	puts("captures");
 	getchar();
 	MUST(pthread_create(&thread, NULL, launch_once, stream) == 0);
-	pause_us(100000);
+	await_sleep();
 	MUST(ended(stream) == 0);
 	puts("ended");
 	MUST(pthread_join(thread, NULL) == 0);
+	printf("%.2f\n", 100.0 * (double)PAID_NS / (double)(now_ns() - began));
+}
+
+static void *launch_long(void *stream)
+{
+	client_start();
+	launching();
+	MUST(launch(stream, PAID_NS) == CUDA_SUCCESS);
+	return NULL;
+}
+
+/* The capture ends while a launch into the stream is in the driver, which somebody has stopped there, and another one
+ * begins before the launch is over: it ran, so what follows is held until it is paid for. Another stream captures all the
+ * while: so there is no moment at which the driver need not be asked. */
+static void between(CUstream stream)
+{
+	CUstream other = new_stream();
+	pthread_t thread;
+	uint64_t began;
+
+	begin(other, RELAXED);
+	begin(stream, RELAXED);
+	puts("captures");
+	getchar();
+	MUST(pthread_create(&thread, NULL, launch_long, stream) == 0);
+	await_sleep();
+	MUST(ended(stream) == 0);
+	puts("ended");
+	getchar();
+	while (CU(cuStreamQuery)(stream) == CUDA_SUCCESS)
+		pause_us(1000);
+	began = now_ns();
+	begin(stream, RELAXED);
+	puts("again");
+	getchar();
+	await_sleep();
+	MUST(ended(stream) == 0 && ended(other) == 0);
+	MUST(pthread_join(thread, NULL) == 0);
+	MUST(launch(stream, US) == CUDA_SUCCESS && CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
 	printf("%.2f\n", 100.0 * (double)PAID_NS / (double)(now_ns() - began));
 }
 
@@ -326,9 +395,12 @@ static double share(CUstream stream)
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
-	void (*const plays[])(CUstream) = { handed, several, broken, modes, lasting, forked, held, over, stopped, lost };
+	void (*const plays[])(CUstream) = { handed, several, broken, modes, lasting, forked, held, over, between, stopped,
+					    lost };
 	static const char *const names[] = { "handed", "several", "broken", "modes", "lasting", "forked", "held", "over",
-					     "stopped", "lost" };
+					     "between", "stopped", "lost" };
+	/* Beside the launches of another thread a long one is paid for in parts, and one that is stopped is a long one. */
+	bool alone = strcmp(what, "over") == 0 || strcmp(what, "between") == 0;
 	CUmodule module;
 	CUstream stream;
 	pthread_t thread;
@@ -340,13 +412,15 @@ int main(int argc, char **argv)
 	MUST(CU(cuModuleGetFunction)(&spin, module, "sim_spin") == CUDA_SUCCESS);
 	launch_kernel = CU(cuLaunchKernel);
 	stream = new_stream();
-	thread = start_beside();
+	if (!alone)
+		thread = start_beside();
 	if (strcmp(what, "unseen") == 0 && argc > 2)
 		unseen(stream, argv[2]);
 	for (unsigned int i = 0; i < sizeof(plays) / sizeof(plays[0]); i++)
 		if (strcmp(what, names[i]) == 0)
 			plays[i](stream);
-	stop_beside(thread);
+	if (!alone)
+		stop_beside(thread);
 	printf("%.2f\n", share(stream));
 	return 0;
 }

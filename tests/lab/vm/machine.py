@@ -1,7 +1,7 @@
 """A Debian box as a virtual machine: a kernel of its own, cgroup v2, a clock, a disk; alone on a LAN with this machine.
 
-qemu emulates the processor (TCG): minutes until k3s is Ready, but it needs nothing of the processor. So a machine can
-be saved while it runs, and each test goes on from there. There is one machine for each `$EDGEGPU_LAB`.
+The processor runs it, or qemu emulates one (accelerator.py): then it takes minutes until k3s is Ready. So a machine
+can be saved while it runs, and each test goes on from there. There is one machine for each `$EDGEGPU_LAB`.
 """
 
 from __future__ import annotations
@@ -19,29 +19,19 @@ from zlib import crc32
 
 from lab.labrun import Completed, LabError, Process, patient, run, wait_until
 from lab.vm import monitor
+from lab.vm.accelerator import accelerator
 from lab.vm.image import ADDRESS, GATEWAY, HARDWARE_ADDRESS, NAME, STATE, Image, fresh_folder, image_named, key_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lab.vm.accelerator import Accelerator
 
 FOLDER = STATE / "machine"
 NAMESPACE = f"edgegpu-vm-{crc32(str(STATE).encode()) & 0xFFFFF:05x}"
 TAP = "vm0"
 MEMORY, PROCESSORS = "3G", "2"
 CONSOLE, MONITOR, PID, SSH = FOLDER / "console", FOLDER / "monitor", FOLDER / "pid", FOLDER / "ssh"
-QEMU = (
-    *("qemu-system-x86_64", "-name", NAME, "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=512"),
-    *("-cpu", "max", "-m", MEMORY, "-smp", PROCESSORS, "-nodefaults", "-display", "none"),
-    *("-kernel", f"{FOLDER}/kernel", "-initrd", f"{FOLDER}/initrd"),
-    *("-append", "root=/dev/vda rw console=ttyS0 quiet net.ifnames=0"),
-    *("-drive", f"file={FOLDER}/disk,if=virtio,format=qcow2,cache=writeback", "-device", "virtio-rng-pci"),
-    *("-netdev", f"tap,id=lan,ifname={TAP},script=no,downscript=no"),
-    *("-device", f"virtio-net-pci,id=card,netdev=lan,mac={HARDWARE_ADDRESS}"),
-    *("-chardev", f"file,id=console,path={CONSOLE},append=on", "-serial", "chardev:console"),
-    *("-qmp", f"unix:{MONITOR},server=on,wait=off", "-pidfile", str(PID), "-rtc", "base=utc"),
-)
-"""What was saved while it ran goes on in a machine of the same words alone."""
-
 BOOT_S = 240.0
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _READY = """
@@ -57,6 +47,21 @@ done
 exit 1
 """
 """Only a lease that was renewed after the call counts: a kubelet that is away leaves the old Ready in place."""
+
+
+def qemu(accelerator: Accelerator) -> tuple[str, ...]:
+    """Return the command of the machine. What was saved while it ran goes on in a machine of the same words alone."""
+    return (
+        *("qemu-system-x86_64", "-name", NAME, "-machine", "q35", *accelerator.words),
+        *("-m", MEMORY, "-smp", PROCESSORS, "-nodefaults", "-display", "none"),
+        *("-kernel", f"{FOLDER}/kernel", "-initrd", f"{FOLDER}/initrd"),
+        *("-append", "root=/dev/vda rw console=ttyS0 quiet net.ifnames=0"),
+        *("-drive", f"file={FOLDER}/disk,if=virtio,format=qcow2,cache=writeback", "-device", "virtio-rng-pci"),
+        *("-netdev", f"tap,id=lan,ifname={TAP},script=no,downscript=no"),
+        *("-device", f"virtio-net-pci,id=card,netdev=lan,mac={HARDWARE_ADDRESS}"),
+        *("-chardev", f"file,id=console,path={CONSOLE},append=on", "-serial", "chardev:console"),
+        *("-qmp", f"unix:{MONITOR},server=on,wait=off", "-pidfile", str(PID), "-rtc", "base=utc"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ class Vm:
             self._wait_boot()
 
     def _start(self, more: list[str]) -> None:
-        run([*self.on_lan, *QEMU, "-daemonize", *more], timeout_s=60)
+        run([*self.on_lan, *qemu(accelerator()), "-daemonize", *more], timeout_s=60)
 
     def _wait_boot(self, before: str = "") -> None:
         """Wait until a boot, another one than that of this id, is finished."""
