@@ -152,6 +152,24 @@ def test_status_calls_a_pod_gone_whatever_else_the_plugin_says_of_the_api(short_
     assert "API        connected: cannot delete pod baetyl-edge/soon: Forbidden\n" in done.out
 
 
+@pytest.mark.parametrize(
+    ("waits", "why", "words"),
+    [
+        (True, "", "yes"),
+        (False, "kubelet did not read /k/state", "no: kubelet did not read /k/state"),
+        (None, "kubelet has not started since the plugin did", "not known: kubelet has not started since the"),
+    ],
+)
+def test_status_says_whether_kubelet_waits_for_the_devices(
+    short_tmp: Path, *, waits: bool | None, why: str, words: str
+) -> None:
+    kubelet = {"registered": True, "registered_ms": 12.3, "start_wait": {"waits": waits, "why": why}}
+    with plugin(short_tmp, document(kubelet=kubelet)) as socket:
+        done = edgegpu("status", "--socket", socket)
+    assert f"start      kubelet waits for the devices: {words}" in done.out
+    assert done.code == 0
+
+
 def test_status_of_a_node_where_all_is_well_exits_0(short_tmp: Path) -> None:
     with plugin(short_tmp, document()) as socket:
         done = edgegpu("status", "--socket", socket)
