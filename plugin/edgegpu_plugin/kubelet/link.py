@@ -86,8 +86,7 @@ class KubeletLink:
         self._link: grpc.Channel | None = None
         self._kubelet: FileIdentity | None = None
         self._pending: set[PluginSocket] = set()
-        self._failures = 0
-        self._retry_at = 0.0
+        self._failures, self._retry_at = 0, 0.0
         self._lost_at: dict[PluginSocket, float] = {}
         self._began_s = self._listed_s = 0.0
         self._announced = False

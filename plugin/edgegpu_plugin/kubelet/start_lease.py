@@ -139,6 +139,8 @@ class StartLease:
         """
         self._file, self._clock, self._break_time = file, clock, break_time
         self._descriptor: int | None = None
+        self._break_s = 0
+        self._unread_s = 0.0
         self._waiting_since_s: float | None = None
         self._is_spent = False
         self.due_s = math.inf
@@ -162,8 +164,9 @@ class StartLease:
         if self._file is None or not self.is_wanted:
             return
         try:
-            self._check_break_time()
+            self._break_s = self._read_break_s()
             self._descriptor = self._file.lease()
+            self._unread_s = self._clock()
         except (OSError, EdgegpuError) as error:
             why = getattr(error, "strerror", None) or str(error)
             self._note(waits=False, why=f"no lease on {self._file.path}: {why}")
@@ -179,16 +182,24 @@ class StartLease:
         if self._file is None or self._descriptor is None:
             return
         now = self._clock()
-        if self._waiting_since_s is None and fcntl.fcntl(self._descriptor, fcntl.F_GETLEASE) != fcntl.F_WRLCK:
+        if fcntl.fcntl(self._descriptor, fcntl.F_GETLEASE) == fcntl.F_WRLCK:
+            self._unread_s = now
+        elif self._waiting_since_s is None:
             self._waiting_since_s = now
-        if now >= self.due_s:
+        # The kernel answers the same while it keeps somebody and after it has let him go.
+        if now - self._unread_s >= self._break_s:
+            self._is_spent = math.isinf(self.due_s)
+            text = f"the kernel let kubelet go after {self._break_s} s (fs.lease-break-time)"
+            self._note(waits=False, why=text)
+            self.give_back()
+        elif now >= self.due_s:
             if self._waiting_since_s is not None:
                 self._note(waits=True, why="")
             else:
                 self._note(waits=False, why=f"kubelet did not read {self._file.path}: {self._file.unread}")
             self.give_back()
         elif self._waiting_since_s is not None and now - self._waiting_since_s >= LONGEST_WAIT_S:
-            self._is_spent = True
+            self._is_spent = math.isinf(self.due_s)
             text = f"it read {self._file.path} and was let go after {LONGEST_WAIT_S:.0f} s, before it had the devices"
             self._note(waits=False, why=text)
             self.give_back()
@@ -206,11 +217,16 @@ class StartLease:
             os.close(self._descriptor)
         self._descriptor, self._waiting_since_s, self.due_s = None, None, math.inf
 
-    def _check_break_time(self) -> None:
-        """Raise OSError where the kernel would keep kubelet waiting for ever (0) or for long if this process hangs."""
+    def _read_break_s(self) -> int:
+        """Return how long the kernel keeps kubelet waiting if this process hangs.
+
+        Raises:
+            OSError: it would be for ever (0) or for long.
+        """
         seconds = int(self._break_time.read_text())
         if not 0 < seconds <= _LONGEST_BREAK_S:
             raise OSError(0, f"fs.lease-break-time is {seconds}: 1 to {_LONGEST_BREAK_S} would do, 45 is usual")
+        return seconds
 
     def _note(self, *, waits: bool, why: str) -> None:
         if (waits, why) != self._seen:

@@ -153,6 +153,27 @@ def test_kubelet_is_let_go_after_a_while_though_it_has_no_devices(
     assert lease.is_wanted
 
 
+@pytest.mark.parametrize("has_devices", [True, False])
+def test_a_plugin_that_was_stopped_for_too_long_does_not_claim_that_kubelet_waited(
+    tmp_path: Path, clock: Clock, read: Callable[[Path], "subprocess.Popen[str]"], *, has_devices: bool
+) -> None:
+    limit = tmp_path / "lease-break-time"
+    limit.write_text("45\n")
+    lease = StartLease(ShutdownState(tmp_path), clock=clock, break_time=limit)
+    lease.take()
+    state = tmp_path / "graceful_node_shutdown_state"
+    kubelet = read(state)
+    wait_kept(kubelet, state)
+    clock.now_s += 45  # the kernel's limit is over before the plugin runs on
+    if has_devices:
+        lease.devices_listed()
+    lease.give_back_late()
+    assert output(kubelet) == "{}\n"
+    assert lease.document()["waits"] is False
+    assert "the kernel let kubelet go after 45 s" in lease.document()["why"]
+    assert lease.is_wanted is has_devices, "without devices somebody else may have read it: no wait twice"
+
+
 def test_a_kubelet_that_reads_another_file_is_named(tmp_path: Path, own: Path, clock: Clock) -> None:
     for file, why in ((ShutdownState(tmp_path), "no shutdownGracePeriod"), (OwnResolvConf(own), "another file")):
         lease = StartLease(file, clock=clock)
