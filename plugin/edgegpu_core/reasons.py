@@ -220,6 +220,13 @@ def holds_any(mode: str | None, states: Iterable[str]) -> bool:
     return mode not in {None, "", "none"} or any(state != "off" for state in states)
 
 
+def start_wait_words(waits: bool | None, why: str) -> str:  # noqa: FBT001  (as the status document has it)
+    """Return whether kubelet waits for the devices at its start (None: not known), with why not."""
+    if waits:
+        return "yes"
+    return f"no: {why}" if waits is False else f"not known: {why}"
+
+
 def loose_words(reason: str) -> str:
     """Return a reason as a sentence's part that stands alone; empty for none."""
     stands_alone = not reason or reason.startswith((MPS_REASON, NO_MEMORY_REASON))

@@ -44,6 +44,7 @@ from edgegpu_plugin.kubelet.link import KubeletLink
 from edgegpu_plugin.kubelet.node_api import NodeKubeletFacts, NodePods
 from edgegpu_plugin.kubelet.node_versions import NodeVersionsFile
 from edgegpu_plugin.kubelet.pods import KubeletPods, PodResources
+from edgegpu_plugin.kubelet.start_lease import StartLease, start_file
 from edgegpu_plugin.records.cluster_check import ClusterCheck
 from edgegpu_plugin.records.collector import Collector
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
@@ -175,8 +176,10 @@ class NodePart:
     def _kubelet_link(self, model: ResourceModel, kubelet_facts: NodeKubeletFacts) -> KubeletLink:
         allocator = Allocator(state=self.state, injector=self.injector, kubelet_pods=kubelet_facts.pods)
         names = {DeviceKind.MEMORY: model.memory_resource, DeviceKind.CORE: model.core_resource}
+        kubelet = self._config.kubelet
+        file = start_file(kubelet_folder=kubelet.folder, resolv_conf=kubelet.resolv_conf)
         return KubeletLink(
-            folder=self._config.kubelet.device_plugins,
+            folder=kubelet.device_plugins,
             plugins=[
                 ResourcePlugin(kind=kind, resource=resource, device_list=self._device_list, allocator=allocator)
                 for kind, resource in names.items()
@@ -184,6 +187,7 @@ class NodePart:
             on_registered=lambda _ms: self._registered(),
             on_kubelet_restart=self._kubelet_restarted,
             on_checkpoint=self.state.checkpoint_written,
+            start_lease=StartLease(file if kubelet.wait_at_start else None),
         )
 
     def _reflector(self, client: KubeClient, model: ResourceModel) -> Reflector[PodView]:
@@ -264,6 +268,7 @@ class NodePart:
                 "checkpoint": self.state.checkpoint_problem,
                 "silent": self._kubelet_silence(),
                 "pods_by": self._kubelet_pods.source,
+                "start_wait": self.link.start_lease.document(),
             },
             "api": {"synced": self.pods.synced.is_set(), "problem": self._api_problem(), "silent": self._api_silence()},
             "unit_mib": snapshot.view.model.unit_mib,

@@ -17,6 +17,7 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_plugin.kubelet.device_list import DeviceList
 from edgegpu_plugin.kubelet.device_plugin import ResourcePlugin
 from edgegpu_plugin.kubelet.link import KubeletLink
+from edgegpu_plugin.kubelet.start_lease import StartLease
 from edgegpu_plugin.pb import (
     Allocation,
     CallRefusedError,
@@ -167,7 +168,9 @@ class Choose:
 class Box:
     """A folder of kubelet's and the link that runs on it."""
 
-    def __init__(self, folder: Path, *, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, folder: Path, *, wall: Callable[[], float] = time.time, start_lease: StartLease | None = None
+    ) -> None:
         self.folder = folder
         self.allocator = Choose()
         self.device_list = DeviceList(MODEL)
@@ -182,6 +185,7 @@ class Box:
             on_registered=self._note,
             on_kubelet_restart=self._restarted,
             wall=wall,
+            start_lease=start_lease,
         )
         self._thread = threading.Thread(target=self._run)
 

@@ -12,6 +12,7 @@ from edgegpu_core.reasons import (
     NO_MEMORY_REASON,
     loose_words,
     node_words,
+    start_wait_words,
     unknown_functions,
 )
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
@@ -103,7 +104,7 @@ def check_resources(probe: BoxProbe) -> CheckResult:
     if not settings.has_plugin:
         return skipped("this machine offers no cards (role extender-only)")
     status = probe.status
-    problems = list(_registration(probe, status))
+    problems = [*_registration(probe, status), *_unheld_start(probe, status)]
     names = (settings.memory_resource, settings.core_resource)
     healthy = [card for card in status.get("cards") or () if card.get("healthy", True)]
     wanted = (sum(int(card.get("units", 0)) for card in healthy), 100 * len(healthy))
@@ -114,6 +115,7 @@ def check_resources(probe: BoxProbe) -> CheckResult:
             return result_of(problems)
         return skipped(f"registered; the Node object was not seen: {unseen.shut.text} (see the check `kubeconfig`)")
     details = [f"{name} {allocatable.get(name, 'not there')}" for name in names]
+    details += _start_wait(status)
     for name, number in zip(names, wanted, strict=True):
         problems += _offer(probe, name, str(allocatable.get(name, "")), number)
     problems += _written_ids(probe, status)
@@ -142,6 +144,23 @@ def _registration(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckP
         )
     if kubelet.get("checkpoint"):
         yield broken(f"kubelet's book cannot be read: {kubelet['checkpoint']}", restart_k3s(probe))
+
+
+def _unheld_start(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckProblem]:
+    """Yield that kubelet does not wait at its start where plugin.yaml names a file for that."""
+    wait = (status.get("kubelet") or {}).get("start_wait") or {}
+    if probe.settings.kubelet_resolv_conf is not None and wait.get("waits") is False:
+        yield warning(
+            f"kubelet does not wait for the devices at its start, and may fail pods then: {wait.get('why')}",
+            "docs/box/restarts.md says what kubelet.resolv_conf needs",
+        )
+
+
+def _start_wait(status: Mapping[str, Any]) -> Iterator[str]:
+    wait = (status.get("kubelet") or {}).get("start_wait") or {}
+    if wait:
+        answer = start_wait_words(wait.get("waits"), str(wait.get("why")))
+        yield f"kubelet waits for the devices at its start: {answer}"
 
 
 def _written_ids(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckProblem]:

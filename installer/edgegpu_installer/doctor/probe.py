@@ -60,6 +60,8 @@ class PluginSettings:
     insecure: bool
     tls: tuple[Path, ...]
     """The extender's certificates; empty when it runs without TLS."""
+    kubelet_resolv_conf: Path | None = None
+    """The link at which kubelet is to wait at its start; None where plugin.yaml names none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,13 @@ class KubeletSection(Section):
     device_plugins: Annotated[AbsolutePath, says("the folder of the device plugins' sockets, an absolute path")] = Path(
         "/var/lib/kubelet/device-plugins"
     )
+    wait_at_start: Annotated[
+        StrictBool, says("true, or false to let kubelet look at its pods before it has the devices")
+    ] = True
+    resolv_conf: Annotated[
+        AbsolutePath | None,
+        says("the file of kubelet's --resolv-conf, where that is a link for kubelet alone, an absolute path"),
+    ] = None
 
     @property
     def checkpoint(self) -> Path:

@@ -17,6 +17,7 @@ from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.kubelet.device_plugin import OPTIONS, ResourcePlugin
 from edgegpu_plugin.kubelet.endpoint import FileIdentity, PluginSocket, listens
 from edgegpu_plugin.kubelet.pods import status_of
+from edgegpu_plugin.kubelet.start_lease import StartLease
 from edgegpu_plugin.pb import Registration, RegistrationCaller, ServingLoop, channel
 
 _log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class KubeletLink:
         on_registered: Callable[[float], None] = lambda _ms: None,
         on_kubelet_restart: Callable[[], None] = lambda: None,
         on_checkpoint: Callable[[], None] = lambda: None,
+        start_lease: StartLease | None = None,
         poll_s: float = 1.0,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -63,6 +65,7 @@ class KubeletLink:
                 kubelet's socket appeared (or since `run` began, if it existed before).
             on_kubelet_restart: called on the link's thread when a new kubelet has started, before the registration.
             on_checkpoint: called on the link's thread when kubelet has written its checkpoint.
+            start_lease: what keeps a starting kubelet from its pods until it has the devices.
             poll_s: how often the folder is checked without an event from it; a fifth as often while all is
                 registered.
             wall: seconds since 1970, in which the kernel says when the socket appeared; it may be set at any time.
@@ -83,13 +86,13 @@ class KubeletLink:
         self._link: grpc.Channel | None = None
         self._kubelet: FileIdentity | None = None
         self._pending: set[PluginSocket] = set()
-        self._failures = 0
-        self._retry_at = 0.0
+        self._failures, self._retry_at = 0, 0.0
         self._lost_at: dict[PluginSocket, float] = {}
         self._began_s = self._listed_s = 0.0
         self._announced = False
         self._waiting = _Said()
         self._urgency = RealtimePriority()
+        self.start_lease = start_lease or StartLease()
         self.last_registration_ms: float | None = None
 
     @property
@@ -111,6 +114,7 @@ class KubeletLink:
         started_s = time.monotonic()
         made: frozenset[str] = frozenset()
         try:
+            self.start_lease.give_back()  # what a plugin that was killed has left
             while not self._stopping.is_set():
                 try:
                     wait_s = self._round(made, started_s)
@@ -122,6 +126,7 @@ class KubeletLink:
                 if CHECKPOINT in made:
                     self._on_checkpoint()
         finally:
+            self.start_lease.give_back()
             self._urgency.give_back()
             for endpoint in self._endpoints:
                 endpoint.close()
@@ -138,6 +143,9 @@ class KubeletLink:
 
     def _round(self, made: frozenset[str], started_s: float) -> float:
         """Do the work that is due and return the seconds until more may be due."""
+        self.start_lease.give_back_late()
+        if self.start_lease.is_wanted and self._is_kubelet_away():
+            self.start_lease.take()
         self._watch.follow(self._folder)
         found = FileIdentity.of(self._socket)
         ready = self._folder_ready()
@@ -159,6 +167,9 @@ class KubeletLink:
             self._register()
         self._announce()
         return self._next_s()
+
+    def _is_kubelet_away(self) -> bool:
+        return not any(endpoint.streams for endpoint in self._endpoints) and not listens(self._socket)
 
     def _folder_ready(self) -> bool:
         if not self._folder.is_dir():
@@ -265,12 +276,14 @@ class KubeletLink:
         self._urgency.give_back()
         self._waiting.forget()
         self.last_registration_ms = max(0.0, self._listed_s - self._began_s) * 1000
+        self.start_lease.devices_listed()
         _log.info("registered with kubelet, first lists sent after %.0f ms", self.last_registration_ms)
         self._on_registered(self.last_registration_ms)
 
     def _next_s(self) -> float:
         now = time.monotonic()
         due = [now + self._poll_s * (_SETTLED if self.registered else 1), *self._lost_at.values()]
+        due.append(self.start_lease.due_s)
         if self._pending:
             due.append(self._retry_at)
         return max(0.0, min(due) - now)

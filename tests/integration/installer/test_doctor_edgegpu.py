@@ -109,6 +109,22 @@ def test_a_plugin_that_kubelet_does_not_know(box: Box) -> None:
     box.expect("resources", CheckLevel.BROKEN, text, "kubelet.device_plugins")
 
 
+def test_a_kubelet_that_does_not_wait_for_the_devices_at_its_start(box: Box) -> None:
+    assert not [line for line in box.see("resources").details if "at its start" in line], "an older plugin"
+    kubelet = box.status["kubelet"]
+    kubelet["start_wait"] = {"waits": True, "why": ""}
+    assert "kubelet waits for the devices at its start: yes" in box.see("resources").details
+    kubelet["start_wait"] = {"waits": None, "why": "kubelet has not started since the plugin did"}
+    assert "at its start: not known: kubelet has not started since the plugin did" in box.see("resources").details[-1]
+    kubelet["start_wait"] = {"waits": False, "why": "no lease on /k/resolv.conf: Invalid argument"}
+    assert box.see("resources").level is CheckLevel.OK, "nobody has asked for it"
+    assert "start: no: no lease on /k/resolv.conf: Invalid argument" in box.see("resources").details[-1]
+    box.configure(kubelet={"resolv_conf": "/k/resolv.conf"})
+    box.expect("resources", CheckLevel.WARNING, "does not wait for the devices at its start", "docs/box/restarts.md")
+    box.configure(kubelet={"resolv_conf": "/k/resolv.conf", "wait_at_start": False})
+    assert box.see("resources").level is CheckLevel.OK
+
+
 def test_a_kubelet_with_another_root_than_the_file_has(box: Box) -> None:
     box.k3s("server", "--kubelet-arg=root-dir=/data/kubelet/")
     box.expect("resources", CheckLevel.BROKEN, "kubelet's --root-dir is /data/kubelet", "edgegpu install")

@@ -47,6 +47,16 @@ def test_the_root_of_kubelet_moves_pod_resources_and_not_the_device_plugins(file
     assert kubelet.checkpoint == Path("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
 
 
+def test_kubelet_waits_at_its_start_unless_that_is_off(file: Path) -> None:
+    file.write_text("version: 1\n")
+    assert (load(file).kubelet.wait_at_start, load(file).kubelet.resolv_conf) == (True, None)
+    file.write_text("version: 1\nkubelet: {wait_at_start: off, resolv_conf: /k/resolv.conf}\n")
+    assert (load(file).kubelet.wait_at_start, load(file).kubelet.resolv_conf) == (False, Path("/k/resolv.conf"))
+    file.write_text("version: 1\nkubelet: {resolv_conf: resolv.conf}\n")
+    with pytest.raises(ConfigError, match=r"kubelet\.resolv_conf"):
+        load(file)
+
+
 @pytest.mark.parametrize("word", ["on", "off", "auto"])
 def test_what_yaml_takes_for_true_and_false_is_a_word_where_words_are_asked_for(file: Path, word: str) -> None:
     file.write_text(f"version: 1\nisolation: {{preload: {word}, compute: off}}\n")

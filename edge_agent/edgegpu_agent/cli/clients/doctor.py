@@ -47,6 +47,7 @@ class BoxClients:
             core_resource=config.resources.core,
             exclude=tuple(config.placement.exclude),
             kubelet_folder=config.kubelet.folder,
+            kubelet_resolv_conf=config.kubelet.resolv_conf if config.kubelet.wait_at_start else None,
             kubeconfig=config.kubernetes.kubeconfig,
             driver_root=config.driver.root,
             library_folders=LIBRARY_FOLDERS,

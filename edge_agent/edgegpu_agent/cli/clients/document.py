@@ -209,6 +209,14 @@ class SelftestPart:
 
 
 @dataclass(frozen=True, slots=True)
+class StartWait:
+    """Whether kubelet waited for the devices at its last start (None: not known), and why not."""
+
+    waits: bool | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class SilentSource:
     """A source that does not answer: what came of it is as it was at `heard_at` (seconds since 1970; None: never)."""
 
@@ -240,6 +248,8 @@ class StatusDocument:
     registered: bool
     registered_ms: float | None
     waiting_for: str
+    start_wait: StartWait | None
+    """Whether a starting kubelet waits for the devices; None where the plugin is older."""
     api_synced: bool
     api_problem: str
     extender: ExtenderRow | None
@@ -347,6 +357,7 @@ def read_document(value: object) -> StatusDocument:
         registered=kubelet.flag("registered", default=False),
         registered_ms=float(kubelet.get("registered_ms", (int, float))) if kubelet.has("registered_ms") else None,
         waiting_for=kubelet.text("waiting_for", ""),
+        start_wait=_start_wait(kubelet.part("start_wait")) if kubelet.has("start_wait") else None,
         api_synced=api.flag("synced", default=False),
         api_problem=api.text("problem", ""),
         extender=top.part("extender").row(ExtenderRow) if top.has("extender") else None,
@@ -360,6 +371,10 @@ def read_document(value: object) -> StatusDocument:
         silent=tuple(_silent(kubelet, api, top)),
         raw=value if isinstance(value, dict) else {},
     )
+
+
+def _start_wait(part: _Part) -> StartWait:
+    return StartWait(part.flag("waits") if part.has("waits") else None, part.text("why", ""))
 
 
 API, KUBELET, PENDING = "API server", "kubelet", "watch of Pending pods"

@@ -12,6 +12,7 @@ from edgegpu_agent.cli.views.isolation import holds_any
 from edgegpu_agent.cli.views.silence import silence_lines
 from edgegpu_base.cli.output import counted
 from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_core.reasons import start_wait_words
 
 _Say = Callable[..., None]
 
@@ -90,6 +91,8 @@ def _head(document: StatusDocument) -> Iterator[Text]:
         took = "" if document.registered_ms is None else f" in {document.registered_ms:.0f} ms"
         waiting = "" if document.registered else f"waiting for {document.waiting_for or 'kubelet'}"
         yield _fact("kubelet", f"registered{took}" if document.registered else "not registered", waiting)
+        if (wait := document.start_wait) is not None:
+            yield _fact("start", f"kubelet waits for the devices: {start_wait_words(wait.waits, wait.why)}")
     is_silent = any(one.name == API for one in document.silent)
     connected = "silent" if is_silent and document.api_synced else "connected"
     yield _fact("API", connected if document.api_synced else "not connected yet", document.api_problem)

@@ -1,0 +1,45 @@
+"""A k3s whose kubelet has a resolv.conf of its own, at which it waits for the devices at its start."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from e2e.conftest import SERVER
+from e2e.k3s import EXTENDER, K3s
+from lab.labkit import wait_until
+
+OWN = "/var/lib/kubelet/resolv.conf"
+_DROP_IN = "/etc/rancher/k3s/config.yaml.d/70-edgegpu-start.yaml"
+
+
+@contextmanager
+def own_resolv_conf(k3s: K3s, *, wait_at_start: bool = True) -> Iterator[None]:
+    """Give kubelet a link of its own as docs/box/restarts.md says; the plugin takes the setting at its next start."""
+    server, node = k3s.server, k3s.nodes[SERVER]
+    server.exec("ln", "-sfn", "/etc/resolv.conf", OWN)
+    server.write(_DROP_IN, f"resolv-conf: {OWN}\n")
+    server.restart()
+    node.configure(extender={"listen": EXTENDER}, kubelet={"resolv_conf": OWN, "wait_at_start": wait_at_start})
+    try:
+        yield
+    finally:
+        node.configure(extender={"listen": EXTENDER})
+        server.path(_DROP_IN).unlink()
+        server.restart()
+
+
+def start_wait(k3s: K3s) -> dict[str, Any]:
+    """Return what the plugin's status says of kubelet's last start."""
+    wait: dict[str, Any] = k3s.nodes[SERVER].status()["kubelet"]["start_wait"]
+    return wait
+
+
+def link_of(k3s: K3s) -> Path:
+    """Return where this machine sees the link."""
+    return k3s.server.path(OWN)
+
+
+def wait_given_back(k3s: K3s) -> None:
+    """Wait until kubelet reads the machine's file again."""
+    wait_until(lambda: link_of(k3s).is_symlink(), what="kubelet's resolv.conf is the link again")
