@@ -58,6 +58,12 @@ def test_what_comes_back_is_said_before_and_what_somebody_has_changed_since_stay
         "Policy spread → Policy spread : 1 box",
     ]
     (left,) = [box.name for box in bed.rollouts.boxes(1) if box.device == bed.devices[2]]
+    back = ConsoleSite(bed.store, now_s=bed.world.clock()).api("otto").get("/rollouts/1/abort").json()
+    assert [(one["before"], one["after"], one["boxes"]) for one in back["steps"]] == [
+        ({"policy": "spread"}, {"policy": after}, 1) for after in ("best-fit", "first-fit", "spread")
+    ]
+    assert (back["boxes"], back["more_boxes"]) == (3, 0)
+    assert [(one["name"], one["text"]) for one in back["left"]] == [(left, "somebody else has changed it since")]
     told = words(client.get("/rollouts/1").text)
     assert f"1 box keeps what it has {left} : somebody else has changed it since" in told
     bed.store.close()
