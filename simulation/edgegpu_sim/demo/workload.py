@@ -113,7 +113,7 @@ class Program:
 
 
 @dataclass(eq=False, slots=True)
-class Programs:
+class ContainerPrograms:
     """The programs of the running containers of one box."""
 
     driver: SimDriver
@@ -141,7 +141,7 @@ class BoxLoad:
     def __init__(self, driver: SimDriver, socket: Path, *, node: str, objects: KubeObjects, proc: Path) -> None:
         self._driver, self._socket = driver, socket
         self._node, self._objects = node, objects
-        self._programs = Programs(driver, proc)
+        self._programs = ContainerPrograms(driver, proc)
 
     def step(self, at_s: float) -> None:
         """Set the load of each card to that of a time; nothing while plugin or API do not answer."""

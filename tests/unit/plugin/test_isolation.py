@@ -58,6 +58,7 @@ class Box:
         for name in LIBRARIES:
             (self.libraries / name).write_bytes(library(name))
         (self.run.parent / "proc").mkdir(exist_ok=True)
+        (self.run.parent / f"proc/{os.getpid()}").symlink_to(f"/proc/{os.getpid()}")
         self.limiter = self.isolation()
         self._entries: list[dict[str, object]] = []
 
@@ -65,10 +66,6 @@ class Box:
         settings = IsolationSection(mode=mode, context_mib=64, libraries=self.libraries)
         live, driver, proc = LiveLimits(self.saved), self.run / "no driver", self.run.parent / "proc"
         return IsolatedContainers(settings, self.state, run=self.run, live=live, driver=driver, proc=proc)
-
-    def see_this_process(self) -> None:
-        """Let the machine have the process of the test."""
-        (self.run.parent / f"proc/{os.getpid()}").symlink_to(f"/proc/{os.getpid()}")
 
     def book(
         self,
@@ -313,9 +310,7 @@ def test_what_a_container_is_held_to_and_has_counted(box: Box) -> None:
 
 @pytest.mark.parametrize("scribbled", [False, True], ids=["whole", "scribbled"])
 def test_a_start_waits_for_the_processes_of_the_last_run(box: Box, *, scribbled: bool) -> None:
-    """The file that they count in is mounted: it is not replaced while they live, whatever one of them has written."""
     box.book("u", MEMORY, CORE)
-    box.see_this_process()
     box.limiter.prepare("u", "main")
     (folder,) = folders(box)
     space = Path("/proc/self/ns/pid").stat().st_ino
@@ -356,7 +351,6 @@ def test_while_the_checkpoint_cannot_be_read_nothing_goes(box: Box, tmp_path: Pa
 
 def test_whoever_uses_a_folder_keeps_it_also_where_the_checkpoint_is_gone(box: Box) -> None:
     box.book("u", MEMORY, CORE)
-    box.see_this_process()
     box.limiter.prepare("u", "main")
     (folder,) = folders(box)
     (folder / "usage").write_bytes(used((Path("/proc/self/ns/pid").stat().st_ino, MIB)))
