@@ -183,7 +183,7 @@ def test_alerts_of_one_cause_are_counted_and_silenced_in_scope_alone(
     assert silenced == {HALL}
     assert (mine.alerts.unsilenced(), person(store).alerts.unsilenced()) == (0, 2)
     offline = {cause.kind: (cause.number, cause.silenced) for cause in person(store).alerts.causes()}[AlertKind.OFFLINE]
-    assert offline == (2, 1)
+    assert offline == (3, 1)
     with pytest.raises(ForbiddenError):
         person(store, Role.VIEWER).alerts.silence_cause(AlertKind.OFFLINE, "", for_s=60)
 
