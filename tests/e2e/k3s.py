@@ -4,7 +4,6 @@ import base64
 import json
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
@@ -12,6 +11,7 @@ from e2e.apireads import KINDS, ApiReads
 from e2e.machine import Machine
 from e2e.manifests import CORE, MEMORY, Manifest
 from e2e.plugin_node import PluginNode
+from e2e.recovery_figures import record, recovery_figure
 from kits.cert import Certs
 from lab.labkit import LabError, wait_until
 
@@ -155,23 +155,8 @@ class K3s:
     def report(
         self, name: str, values: list[float], *, limit: float, most: float | None = None, typical: float | None = None
     ) -> None:
-        """Write figures where the bench's are; no test asserts a time, `make bench` judges them.
-
-        Args:
-            name: of the figure, its unit at the end.
-            values: what was measured.
-            limit: of their p95.
-            most: of each; None: none.
-            typical: of their median; with it median and `most` are judged however few they are. None: none.
-        """
-        target = Path(__file__).resolve().parents[2] / "build/bench/e2e.json"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        told = json.loads(target.read_text()) if target.exists() else []
-        figure = {"name": name, "unit": name.rpartition("_")[2], "median": _quantile(values, 0.5)}
-        figure |= {"p95": _quantile(values, 0.95), "max": max(values), "limit": limit, "runs": len(values)}
-        figure |= {} if most is None else {"most": most}
-        figure |= {} if typical is None else {"typical": typical}
-        target.write_text(json.dumps([one for one in told if one["name"] != name] + [figure], indent=1))
+        """Write figures where the bench's are; no test asserts a time, `make bench` judges them (recovery_figure)."""
+        record(recovery_figure(name, values, limit=limit, most=most, typical=typical))
 
     def clear(self, namespace: str) -> None:
         """Delete a namespace's workloads and wait until the plugins hold nothing of them."""
@@ -195,8 +180,3 @@ def measured(action: Callable[[], T]) -> tuple[float, T]:
     began = time.monotonic()
     result = action()
     return time.monotonic() - began, result
-
-
-def _quantile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]

@@ -30,6 +30,12 @@ class StarvationError(AssertionError):
     """
 
 
+def not_starved(took: float, most: float, unit: str) -> None:
+    """Raise StarvationError where work that nothing holds took `most` or longer."""
+    if took >= most:
+        raise StarvationError(f"what nothing holds took {took:g} {unit}, {most:g} and more are of a busy machine")
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What tests of one subject are known by, and why none of them gets a second run."""

@@ -224,7 +224,7 @@ def aborted(rollout: RolloutRecord, by: str, *, returns: bool) -> RolloutRecord:
     A rollout that stops already may be told to return its boxes, and so may one that has ended and left its boxes
     changed; one that returns them is not stopped in that.
     """
-    if returns and rollout.state in {R.DONE, R.STOPPED, R.ABORTED}:
+    if returns and rollout.state.undoable:
         reason = phrase("taken back by %(by)s", by=by)
         return replace(rollout, state=R.RETURNING, returns=True, ended_at_s=None, reason=reason)
     if rollout.state.ended or rollout.state is R.RETURNING:

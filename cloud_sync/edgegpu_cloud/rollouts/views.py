@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgegpu_cloud.rollouts.changes import read_change, words_of
+from edgegpu_cloud.rollouts.changes import RolloutKind, read_change, words_of
 from edgegpu_cloud.rollouts.rules import decide, wave_name
 from edgegpu_cloud.rollouts.strategy import RolloutStrategy, read_strategy
 from edgegpu_cloud.store.rollouts.records import RolloutBoxState, RolloutRecord, RolloutState, WaveCounts
@@ -51,6 +51,11 @@ class RolloutView:
     def ended(self) -> bool:
         """Whether nothing follows."""
         return self.state.ended
+
+    @property
+    def undoable(self) -> bool:
+        """Whether its boxes can still be given back what they had: they take no older version of the agent."""
+        return self.state.undoable and self.kind != RolloutKind.UPGRADE
 
     @property
     def done_boxes(self) -> int:

@@ -1,12 +1,11 @@
 """What the return of a rollout gives back: from which values to which on how many boxes, and which boxes it leaves."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.operations.undo import LeftBox, UndoStep
+from edgegpu_cloud.fleet.operations.undo import LeftBox, UndoStep, undo_steps
 from edgegpu_cloud.fleet.views import reported_items
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.boxwork import GONE
@@ -55,8 +54,8 @@ def way_back(tx: Transaction, number: int, *, most: int) -> WayBack:
     boxes = {device: box for device, box in records.items() if box.state is BoxState.ENROLLED}
     specs = tx.boxes.specs([(box.device, box.spec_rev) for box in boxes.values()])
     latest = tx.boxes.latest(list(boxes), [TopicKind.REPORTED])
-    pairs: Counter[tuple[str, str]] = Counter()
-    left = []
+    pairs: list[tuple[Json, Json]] = []
+    left: list[LeftBox] = []
     for row in rows:
         why: str = GONE
         if row.device in boxes:
@@ -64,28 +63,23 @@ def way_back(tx: Transaction, number: int, *, most: int) -> WayBack:
             spec = Spec.model_validate_json(json.dumps(specs.get(row.device, {})))
             pair = _pair(row, spec, reported_items(report.body) if report is not None else {})
             if not isinstance(pair, str):
-                pairs[pair] += 1
+                pairs.append(pair)
                 continue
             why = pair
         left.append(LeftBox(device=row.device, name=row.name, text=why))
-    steps = [
-        UndoStep(before=json.loads(before), after=json.loads(after), boxes=boxes_alike)
-        for (before, after), boxes_alike in pairs.items()
-    ]
-    ordered = sorted(steps, key=lambda step: (-step.boxes, step.words()))
     more = tx.rollouts.changed_count(number, RETURNABLE) - len(rows)
-    return WayBack(steps=ordered, left=left, more_boxes=more)
+    return WayBack(steps=undo_steps(pairs), left=left, more_boxes=more)
 
 
-def _pair(row: RolloutBoxRecord, spec: Spec, reported: Mapping[str, ItemReport]) -> tuple[str, str] | str:
-    """Return the values of a box as they stand and as they come back, in JSON; else why it keeps what it has."""
+def _pair(row: RolloutBoxRecord, spec: Spec, reported: Mapping[str, ItemReport]) -> tuple[Json, Json] | str:
+    """Return the values of a box as they stand and as they come back; else why it keeps what it has."""
     before, wrote = read_before(row.before), row.wrote or {}
     plan = plan_return(before, wrote, spec, reported)
     if plan is None:
         return TAKEN_OVER
     if plan.lost:
         return phrase("what it had before is not known")
-    return json.dumps(_values(wrote)), json.dumps(_values(_returned(plan.items, before)))
+    return _values(wrote), _values(_returned(plan.items, before))
 
 
 def _returned(items: Items, before: BoxBefore) -> Items:

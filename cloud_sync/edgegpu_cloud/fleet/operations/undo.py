@@ -113,7 +113,7 @@ def undo_plan(tx: Transaction, operation: Operation, *, most: int) -> UndoPlan:
         kind=_BACK.get(operation.kind, operation.kind),
         args=operation.args,
         own={device: args for device, (args, _) in found.items()},
-        steps=_steps(operation, found.values()),
+        steps=undo_steps((present, _taken_back(operation, own.args, present)) for own, present in found.values()),
         left=left,
         seen=BoxSet.of(found.keys()).text,
         more_boxes=max(0, sum(counts.get(one, 0) for one in _CHANGED) - most),
@@ -170,18 +170,21 @@ def _present(operation: Operation, row: OperationBox, now: Spec) -> Json:
     return {"memory_units": item.memory_units, "core": item.core}
 
 
-def _steps(operation: Operation, found: Iterable[tuple[BoxArgs, Json]]) -> list[UndoStep]:
-    pairs: Counter[tuple[str, str]] = Counter()
-    for args, present in found:
-        limits = operation.kind is OperationKind.LIMITS
-        after = {name: value for name, value in args.args.items() if name in _LIMITS or not limits}
-        after = after or {"installed": not present["installed"]}
-        pairs[_ordered(present), _ordered(after)] += 1
+def undo_steps(pairs: Iterable[tuple[Json, Json]]) -> list[UndoStep]:
+    """Return the steps of boxes by what each has and what it gets back: those of most boxes first."""
+    alike = Counter((_ordered(before), _ordered(after)) for before, after in pairs)
     steps = [
-        UndoStep(before=json.loads(before), after=json.loads(after), boxes=number)
-        for (before, after), number in pairs.items()
+        UndoStep(before=json.loads(before), after=json.loads(after), boxes=boxes)
+        for (before, after), boxes in alike.items()
     ]
-    return sorted(steps, key=lambda one: (-one.boxes, one.words()))
+    return sorted(steps, key=lambda step: (-step.boxes, step.words()))
+
+
+def _taken_back(operation: Operation, args: Json, present: Json) -> Json:
+    """Return the values that a box gets back by these arguments of an undo."""
+    limits = operation.kind is OperationKind.LIMITS
+    after = {name: value for name, value in args.items() if name in _LIMITS or not limits}
+    return after or {"installed": not present["installed"]}
 
 
 def _ordered(values: Json) -> str:

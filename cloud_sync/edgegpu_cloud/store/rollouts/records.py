@@ -37,6 +37,11 @@ class RolloutState(StrEnum):
         """Whether nothing follows."""
         return self in _ENDS
 
+    @property
+    def undoable(self) -> bool:
+        """Whether it has ended and left its boxes changed."""
+        return self.ended and self is not RolloutState.RETURNED
+
 
 _ENDS = frozenset({RolloutState.DONE, RolloutState.STOPPED, RolloutState.ABORTED, RolloutState.RETURNED})
 

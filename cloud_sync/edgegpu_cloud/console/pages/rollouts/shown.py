@@ -1,5 +1,6 @@
 """Rollouts: the list, and one rollout with its waves and boxes; it is paused, resumed, aborted."""
 
+from functools import partial
 from typing import Annotated, Self
 from urllib.parse import urlencode
 
@@ -100,13 +101,10 @@ def _one(
         "page": page,
         "pages": max(1, -(-total // PAGE)),
         "problem": problem,
-        "back": rollouts.way_back(number) if view.state in _TAKEN_BACK and view.kind != RolloutKind.UPGRADE else None,
+        "way_back": partial(rollouts.way_back, number),  # the list alone does not ask
     }
     return pages.page(request, "rollout.html", values, block="list", status=400 if problem else 200)
 
-
-_TAKEN_BACK = {RolloutState.DONE, RolloutState.STOPPED, RolloutState.ABORTED}
-"""The ends of a rollout that can be taken back."""
 
 _STOPS = {"pause", "abort"}
 """What takes one press: it changes no box."""
