@@ -57,6 +57,9 @@ def test_a_preview_has_the_ages_of_the_cards_and_of_the_pods(site: ConsoleSite) 
     site.now_s += 10
     page = site.client().get(preview).text
     assert "By the cards as the box reported 7 minutes ago, and the pods as it reported 10 seconds ago." in page
+    limits = {"namespace": "default", "app": "asr", "container": "main", "memory_units": 2, "core": 1}
+    body = site.api().post(f"/boxes/{device}/limits/preview", json=limits).json()
+    assert (body["as_of_s"], body["pods_as_of_s"]) == (site.now_s - 430, site.now_s - 10)
 
 
 def test_with_sharing_off_there_are_no_figures_in_red(site: ConsoleSite) -> None:
