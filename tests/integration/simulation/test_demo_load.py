@@ -30,8 +30,8 @@ def loaded(folder: Path, *services: DemoService) -> Iterator[tuple[EmbeddedBed, 
     with embedded((CARD_8G_MIB,), policy="first-fit") as bed, Processes(folder, {}) as processes:
         for service in services:
             bed.apply(bed.manifest(service))
-        words = ["--driver", bed.driver, "--socket", bed.socket, "--kubeconfig", bed.kubeconfig, "--proc", bed.proc]
-        words += ["--node", bed.node, "--step", "0.2", "--hurry", "60"]
+        paths = ("--driver", bed.driver, "--socket", bed.socket, "--kubeconfig", bed.kubeconfig, "--proc", bed.proc)
+        words = (*paths, "--node", bed.node, "--step", "0.2", "--hurry", "60")
         processes.start("load", [sys.executable, "-m", "edgegpu_sim.demo.workload", *words])
         yield bed, processes
 
