@@ -36,6 +36,9 @@ AGENT = "edgegpu-agent.service"
 _RESTARTED = ("k3s.service", "edgegpu-plugin.service")
 _KEPT = ("_BOOT_ID", "UNIT", "INVOCATION_ID", "MESSAGE_ID", "__REALTIME_TIMESTAMP")
 _READ_S = 0.2
+_KEPT_JOURNAL = "until [ -e /run/systemd/journal/flushed ]; do sleep 0.1; done"
+"""A follower that begins before the journal lies on the disk would miss what is written there."""
+
 _AUDIT = "/var/log/k3s-audit.log"
 _POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -110,6 +113,7 @@ class Booted:
         self.machine.off()
         self.machine.disk(STATE, mib=STATE_MIB)
         self._up()
+        self.machine.boot_ended()
         self._write("/etc/rancher/k3s/audit-policy.yaml", json.dumps(_POLICY))
         words = ["audit-policy-file=/etc/rancher/k3s/audit-policy.yaml", f"audit-log-path={_AUDIT}"]
         self._write("/etc/rancher/k3s/config.yaml.d/10-audit.yaml", json.dumps({"kube-apiserver-arg": words}))
@@ -126,7 +130,7 @@ class Booted:
         path.write_text(text)
 
     def _up(self) -> None:
-        self.machine.up()
+        self.machine.power_on()
         self._root = Path(run([HERE / "box", "root", self.name], timeout_s=60).stdout.strip())
         self.off = False
 
@@ -156,11 +160,17 @@ class Booted:
         return self._root
 
     def _follow(self) -> None:
-        """Read systemd's journal as it is written: what a power cut takes from it was seen before."""
-        words = [word for unit in _RESTARTED for word in ("_PID=1", f"UNIT={unit}", "+")][:-1]
-        command = ["journalctl", "--follow", "--no-tail", "--quiet", "--output=json", *words]
+        """Read systemd's journal as it is written: what a power cut takes from it was seen before.
+
+        It begins with the journal of all boots, for `--follow` shows the present one alone (systemd 252).
+        """
+        words = " + ".join(f"_PID=1 UNIT={unit}" for unit in _RESTARTED)
+        read = f"journalctl --quiet --output=json {words}"
         self._follower = subprocess.Popen(
-            [HERE / "box", "exec", self.name, *command], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+            [HERE / "box", "exec", self.name, "sh", "-c", f"{_KEPT_JOURNAL}; {read}; exec {read} --follow --no-tail"],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
         )
         threading.Thread(target=self._take, args=(self._follower,), daemon=True).start()
 
@@ -258,7 +268,8 @@ class Booted:
             self.history.again()
             self.audit.again()
             self._up()
-            self._follow()
+            self._follow()  # before the boot has ended: units are restarted while it goes on, and it may be cut again
+            self.machine.boot_ended()
 
     def _ended(self) -> None:
         if self._follower is not None:

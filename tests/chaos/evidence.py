@@ -111,7 +111,8 @@ def _standing(lines: Iterable[Sequence[str]]) -> dict[str, str]:
 
 def _booted(box: Booted, named: Collection[str]) -> _Did:
     at_work = ledgers.transactions(box.history.lines)
-    starts = ledgers.starts(box.entries, at_work, since_s=box.since_s, named=named)
+    entries = sorted(box.entries, key=lambda entry: int(entry["__REALTIME_TIMESTAMP"]))  # a boot's may be read late
+    starts = ledgers.starts(entries, at_work, since_s=box.since_s, named=named)
     committed = [one for one in at_work if "COMMITTED" in one.states]
     apps = {f"app_limits/default/{app}/main": ledgers.amounts_of(one) for app, one in box.limits().items()}
     return _Did(

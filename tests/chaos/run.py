@@ -91,6 +91,12 @@ class Outcome:
     asked: Counter[str] = field(default_factory=Counter)
     """How much was asked of which kind of box."""
 
+    @property
+    def wrong(self) -> list[str]:
+        """What makes the run red, in words."""
+        waited = f"partitions stayed with an absent controller for {self.waited_most_s:.1f} s, over {MOST_MOVE_S:g}"
+        return [*self.verdict.words, *([waited] if self.waited_most_s > MOST_MOVE_S else ())]
+
     def report(self) -> dict[str, object]:
         verdict = self.verdict
         return {
@@ -259,8 +265,8 @@ def _tell(outcome: Outcome, target: Path) -> None:
     _say("what stand-ins cannot show, and booted boxes do:" if outcome.plan.booted else "what this run has not shown:")
     for words in STAND_INS_CANNOT_SHOW:
         sys.stdout.write(f"    {words}\n")
-    for words in list(report["words"])[:40]:  # type: ignore[call-overload]
-        sys.stdout.write(f"    {words}\n")
+    for words in outcome.wrong[:40]:
+        sys.stdout.write(f"FAILED {words}\n")
     names = ("commands", "lost", "twice", "stuck", "unknown", "two_ends", "unshown", "seconds", "seed")
     _say(", ".join(f"{name} {report[name]}" for name in names))
 
@@ -320,12 +326,9 @@ def main() -> int:
     _say(f"seed {seed}, in {place}")
     outcome = run(plan, place)
     _tell(outcome, chosen.report)
-    if outcome.verdict.clean and not plan.keep:
+    if not outcome.wrong and not plan.keep:
         shutil.rmtree(place, ignore_errors=True)
-    if outcome.waited_most_s > MOST_MOVE_S:
-        _say(f"partitions stayed with an absent controller for {outcome.waited_most_s:.1f} s, over {MOST_MOVE_S:g}")
-        return 1
-    return 0 if outcome.verdict.clean else 1
+    return 1 if outcome.wrong else 0
 
 
 if __name__ == "__main__":

@@ -35,6 +35,14 @@ class Box:
         """Power on, without k3s; the first time on a copy of that disk image. Waits until the boot is finished."""
         self._box("up", image)
 
+    def power_on(self) -> None:
+        """Power on a box that has its disk; its systemd answers then, and the boot goes on."""
+        run(["env", "BOX_WAIT=0", HERE / "box", "up", self.name], timeout_s=180.0)
+
+    def boot_ended(self) -> None:
+        """Wait until the boot is finished, whether all its units run or not."""
+        self.exec("systemctl", "is-system-running", "--wait", check=False, timeout_s=120.0)
+
     def up_k3s(self, *, agent_of: Box | None = None) -> None:
         """Power on, install k3s where it is not, start its unit, wait until the node is Ready."""
         role = ["agent", agent_of.name] if agent_of else ["server"]

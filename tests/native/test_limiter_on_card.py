@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN = ROOT / "tests/gpu/limiter/run.py"
 CONTEXT_MIB, MODULE_MIB = 200, 64
 WAYS = 24
+LEFT_OUT = 3
+"""The status of a run that had no time for all."""
+
 QUICK = ("--pairs", "1", "--processes", "4", "--work-s", "0.2", "--settle-s", "0.5", "--window-s", "1")
 MUTANTS = {
     "common/limits.c": (
@@ -64,13 +67,29 @@ def run(tmp_path: Path, limiter_build: Path, driver: SimDriver) -> Run:
     def done(*words: str, build: Path = limiter_build) -> tuple[int, dict[str, Any]]:
         out = tmp_path / "out.json"
         status, said = _run(driver, build, out, *words)
-        assert status in {0, 1, 3}, said
+        assert status in {0, 1, LEFT_OUT}, said
         assert "Traceback" not in said, said
         found = json.loads(out.read_text())
         assert [row for row in found["figures"] if row["unit"] == "failures"] == [], said
         return status, found
 
     return done
+
+
+def _with_time(
+    run: Run, *words: str, seconds: int, enough: Callable[[dict[str, Any]], bool]
+) -> tuple[int, dict[str, Any]]:
+    """Run the program within some seconds; a machine that is too busy for it gets twice as many, and four times.
+
+    Raises:
+        StarvationError: what the program found was never enough.
+    """
+    found: dict[str, Any] = {}
+    for budget_s in (seconds, 2 * seconds, 4 * seconds):
+        status, found = run(*words, "--seconds", str(budget_s))
+        if enough(found):
+            return status, found
+    raise StarvationError(f"too little in {4 * seconds} s: {found['figures']}, {found['skipped']}, {found['left_out']}")
 
 
 def _over(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -111,10 +130,11 @@ def test_parts_that_measure_no_time_find_nothing_wrong(run: Run, part: str) -> N
 )
 def test_parts_that_measure_time_give_their_figures(run: Run, part: str, name: str) -> None:
     """What they find means little here: the machine has other work. What there is no time for is left out."""
-    _, found = run(part, "--seconds", "45")
-    names = {row["name"] for row in found["figures"]}
-    if name not in names or found["skipped"]:
-        raise StarvationError(f"{name} in 45 s: {names}, {found['skipped']}")
+
+    def has_figure(found: dict[str, Any]) -> bool:
+        return name in {row["name"] for row in found["figures"]} and not found["skipped"]
+
+    _with_time(run, part, seconds=45, enough=has_figure)
 
 
 @pytest.mark.parametrize(("part", "reason"), [("static", "cudaErrorNotSupported"), ("torch", "no torch in ")])
@@ -125,19 +145,18 @@ def test_what_cannot_be_measured_here_is_named(run: Run, part: str, reason: str)
 
 
 def test_a_run_that_is_short_of_time_keeps_its_figures_and_says_what_it_left_out(run: Run) -> None:
-    status, found = run("memory", "view", "costs", "many", "--seconds", "18", "--ways", "alloc")
-    if found["left_out"][:-2]:
-        raise StarvationError(f"too little in 18 s: {found['left_out']} are left out")
-    assert (status, found["left_out"]) == (3, ["costs", "many"])
+    words = ("memory", "view", "costs", "many", "--ways", "alloc")
+    last = (["costs", "many"], ["many"])
+    status, found = _with_time(run, *words, seconds=18, enough=lambda found: found["left_out"] in last)
+    assert status == LEFT_OUT
     assert "memory, alloc by 1: on the card" in {row["name"] for row in found["figures"]}
 
 
 def test_a_call_that_hangs_does_not_hold_the_run(run: Run, driver: SimDriver) -> None:
     driver.hang("cuMemAlloc")
-    status, found = run("memory", "many", "--seconds", "18", "--ways", "alloc")
-    if "memory" in found["left_out"]:
-        raise StarvationError(f"nothing in 18 s: {found['left_out']} are left out")
-    assert (status, found["left_out"]) == (3, ["memory, alloc by one process", "many"])
+    words = ("memory", "many", "--ways", "alloc")
+    status, found = _with_time(run, *words, seconds=18, enough=lambda found: "memory" not in found["left_out"])
+    assert (status, found["left_out"]) == (LEFT_OUT, ["memory, alloc by one process", "many"])
 
 
 def test_it_sees_a_limiter_that_gives_a_third_more(run: Run, tmp_path: Path) -> None:

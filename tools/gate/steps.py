@@ -9,6 +9,7 @@ from typing import Any
 
 FOLDER = Path("build/gate")
 MAKE_FAILED, TESTS_FAILED, TIME_OVER = 2, 1, 124
+_LAST_LINES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,9 @@ class Step:
     limit_min: int
     sessions: tuple[Session, ...] = ()
     failed_lines: tuple[str, ...] = ()
-    """The lines of its log that begin with FAILED: by them lint and bench say what of them has failed."""
+    """The lines of its log that begin with FAILED: by them lint, chaos and bench say what of them has failed."""
+    last_lines: tuple[str, ...] = ()
+    """The last lines of its log, without make's."""
 
     @property
     def failed(self) -> bool:
@@ -72,14 +75,16 @@ def read_steps(root: Path) -> list[Step]:
     for line in steps_file(root).read_text(encoding="utf-8").splitlines():
         name, status, seconds, limit_min = line.split()
         sessions = tuple(read_sessions(results_file(root, name)))
-        steps.append(Step(name, int(status), int(seconds), int(limit_min), sessions, _failed_lines(root, name)))
+        log = _log_lines(root, name)
+        failed = tuple(" ".join(line.split()[1:]) for line in log if line.startswith("FAILED "))
+        last = tuple(line.strip() for line in log if line.strip() and not line.startswith("make"))[-_LAST_LINES:]
+        steps.append(Step(name, int(status), int(seconds), int(limit_min), sessions, failed, last))
     return steps
 
 
-def _failed_lines(root: Path, step: str) -> tuple[str, ...]:
+def _log_lines(root: Path, step: str) -> list[str]:
     log = root / "build" / f"{step}.log"
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else ()
-    return tuple(" ".join(line.split()[1:]) for line in lines if line.startswith("FAILED "))
+    return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
 
 
 def read_sessions(path: Path) -> list[Session]:
@@ -121,7 +126,8 @@ def why_it_stays_red(step: Step) -> str:
     if step.status not in {TESTS_FAILED, MAKE_FAILED}:
         return f"it ended with status {step.status}"
     if not step.sessions:
-        return "; ".join(step.failed_lines) or "its tests have left no results"
+        last = " | ".join(step.last_lines)
+        return "; ".join(step.failed_lines) or f"its tests have left no results; its last lines: {last}"
     for session in step.sessions:
         if why := _why_it_counts_as_stopped(session):
             return why

@@ -93,7 +93,7 @@ def test_a_kubelet_that_begins_anew_gets_no_free_device_until_the_api_server_tak
 ) -> None:
     """So it is when k3s was removed and installed again: no extender in its scheduler, another cluster's accounts."""
     box, api = bed.cluster.nodes["box"], bed.cluster.api
-    accounts, said_before = api.settings.tokens, len(box.log_path.read_text())
+    accounts, said_before = api.settings.tokens, log_length(bed)
     api.stop()
     box.kubelet.stop()
     (bed.devices_folder("box") / "kubelet_internal_checkpoint").unlink()
@@ -135,7 +135,7 @@ def test_a_kubelet_that_begins_anew_gets_nothing_of_what_pods_of_the_old_cluster
     bed.apply(pod("runs", share(20, 7)))
     runs(bed, "runs")
     box, api = bed.cluster.nodes["box"], bed.cluster.api
-    said_before = len(box.log_path.read_text())
+    said_before = log_length(bed)
     api.stop()
     box.kubelet.stop()
     (bed.devices_folder("box") / "kubelet_internal_checkpoint").unlink()
@@ -147,6 +147,13 @@ def test_a_kubelet_that_begins_anew_gets_nothing_of_what_pods_of_the_old_cluster
     bed.apply(pod("waits", share(5)))
     told(bed, "waits", "Insufficient baidu.com/vcuda-memory")
     assert amounts(bed) == ("0", "0")
+
+
+def log_length(bed: EmbeddedBed) -> int:
+    """Return the length of the plugin's log after its first registration, which the node's devices may precede."""
+    path = bed.cluster.nodes["box"].log_path
+    bed.wait(lambda: REGISTERED in path.read_text(), what="the first registration", timeout_s=20)
+    return len(path.read_text())
 
 
 def annotations(bed: EmbeddedBed) -> dict[str, str]:

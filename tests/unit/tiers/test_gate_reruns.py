@@ -198,9 +198,10 @@ def test_a_step_that_was_killed_stays_red_though_its_tests_had_ended(status: int
 def test_a_step_without_results_stays_red_and_says_what_has_failed(toy: Toy) -> None:
     toy.steps.write_text("fuzz 2 7 20\nlint 2 7 20\n")
     (toy.root / "build/lint.log").write_text("ok      mypy\nFAILED  shellcheck\n    a line\nFAILED  sizes of files\n")
+    (toy.root / "build/fuzz.log").write_text("200 messages\nlost 1\n\nmake: *** [Makefile:9: fuzz] Error 1\n")
     status, said = toy.judged()
     assert status == 1
-    assert "red: fuzz: its tests have left no results" in said
+    assert "red: fuzz: its tests have left no results; its last lines: 200 messages | lost 1\n" in said
     assert "red: lint: shellcheck; sizes of files\n" in said
 
 
