@@ -27,8 +27,13 @@ _BEAT_S = 5.0
 class PluginApp:
     """The plugin's process: `run` returns when its task group is asked to end, or raises what ended it."""
 
-    def __init__(self, config: PluginConfig, group: TaskGroup) -> None:
+    def __init__(self, config: PluginConfig, group: TaskGroup, *, proc: Path) -> None:
         """Build the parts of the process without starting anything.
+
+        Args:
+            config: the configuration.
+            group: the process's tasks.
+            proc: where the processes of containers are looked up.
 
         Raises:
             PluginError: a file that the configuration names cannot be used.
@@ -37,7 +42,9 @@ class PluginApp:
         self._group = group
         self._notifier: Notifier = notifier(os.environ)
         client = _client(config.kubernetes.kubeconfig)
-        self._node = NodePart(config, client, beat=self._notifier.watchdog) if config.role.has_plugin else None
+        self._node = (
+            NodePart(config, client, beat=self._notifier.watchdog, proc=proc) if config.role.has_plugin else None
+        )
         self._extender = Extender(config, client) if config.role.has_extender else None
         change = self._node.change_requests() if self._node is not None else None
         self._status = StatusServer(config.paths.run, self.document, change=change)

@@ -33,10 +33,10 @@ exit status: 0 stopped by a signal, 1 something failed while it ran, 2 the confi
 
 def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
     """Run the process until its task group is asked to end; return the exit status, or exit with it once tasks ran."""
-    path = _parser().parse_args(argv).config
+    chosen = _parser().parse_args(argv)
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     try:
-        config = load(path)
+        config = load(chosen.config)
     except ConfigError as error:
         for problem in error.problems:
             sys.stderr.write(f"edgegpu-plugin: {problem}\n")
@@ -45,15 +45,15 @@ def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
     logging.getLogger("urllib3").setLevel(logging.WARNING)
     memory.few_arenas()
     sys.setswitchinterval(SWITCH_S)
-    status = _serve(config, group)
+    status = _serve(config, group, chosen.proc)
     logging.shutdown()
     os._exit(status)  # a call that hangs in a driver, or a waiting call of kubelet, must not delay the exit
 
 
-def _serve(config: PluginConfig, group: TaskGroup) -> int:
+def _serve(config: PluginConfig, group: TaskGroup, proc: Path) -> int:
     try:
         if not group.ended:
-            PluginApp(config, group).run()
+            PluginApp(config, group, proc=proc).run()
     except (ModelError, KubeconfigError, CertificateError) as error:
         sys.stderr.write(f"edgegpu-plugin: {error}\n")
         return EXIT_CONFIG
@@ -74,6 +74,12 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, default=DEFAULT_PATH, help="configuration file (default: %(default)s)")
+    parser.add_argument(
+        "--proc",
+        type=Path,
+        default=Path("/proc"),
+        help="where containers' processes are looked up; another folder is for simulated boxes (default: %(default)s)",
+    )
     parser.add_argument("--version", action="version", version=f"edgegpu-plugin {version()}")
     return parser
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from edgegpu_base.errors import EdgegpuError
@@ -71,9 +72,9 @@ class NodePart:
     _was_needed = False
     """Whether a container needed the limiter when that was last looked at."""
 
-    def __init__(self, config: PluginConfig, client: KubeClient, *, beat: Callable[[], None]) -> None:
+    def __init__(self, config: PluginConfig, client: KubeClient, *, beat: Callable[[], None], proc: Path) -> None:
         model, name, unit_mib = config.model(), config.node_name, config.resources.unit_mib
-        objects, self._config = KubeObjects(client), config
+        objects, self._config, self._proc = KubeObjects(client), config, proc
         self._store = InventoryStore(config.paths.state)
         self._sharing_change = SharingChange(config.paths.state)
         self._cluster_check = ClusterCheck(config.paths.state, config.kubelet.checkpoint, holders_run=self._holders_run)
@@ -87,9 +88,9 @@ class NodePart:
             on_unit=self._unit_changed,
         )
         self._device_list = DeviceList(model)
-        self._memory_use = MemoryUseReader()
+        self._memory_use = MemoryUseReader(proc=proc)
         results = SelftestResults(config.paths.state)
-        self._isolation = _isolated(config, self.state, results)
+        self._isolation = _isolated(config, self.state, results, proc=proc)
         self.nvml = self._nvml(config)
         self._compute = self._compute_control()
         self._ended_slots = EndedSlots(self._isolation.folders)
@@ -103,7 +104,7 @@ class NodePart:
         )
         self.link = self._kubelet_link(model, kubelet_facts)
         self.pods = self._reflector(client, model)
-        self._visibility = VisibilityCheck(dev=config.driver.root / "dev", cards=self.state.cards)
+        self._visibility = VisibilityCheck(dev=config.driver.root / "dev", cards=self.state.cards, proc=proc)
         self.publisher = _publisher(objects, name, self._on_node, before_report=self._before_report)
         self.reconciler = Reconciler(
             state=self.state,
@@ -124,7 +125,7 @@ class NodePart:
 
     def _holders_run(self) -> bool:
         """Return whether containers of pods that hold devices run on, by the kernel: by cgroups, or by their mounts."""
-        return any_runs(frozenset(self.state.booked())) or self._isolation.has_mounted()
+        return any_runs(frozenset(self.state.booked()), self._proc) or self._isolation.has_mounted()
 
     def _nvml(self, config: PluginConfig) -> Nvml:
         return Nvml(
@@ -158,7 +159,7 @@ class NodePart:
         )
 
     def _container_of(self, pid: int) -> ContainerKey | None:
-        owner = owner_of_process(pid)
+        owner = owner_of_process(pid, self._proc)
         return None if owner is None else (owner.pod_uid, container_of(owner, self.state.snapshot()))
 
     def _injector(self) -> Injector:
@@ -464,12 +465,13 @@ class NodePart:
             _LOG.info("offering %s", ", ".join(told) or "no card")
 
 
-def _isolated(config: PluginConfig, state: NodeState, selftest: SelftestResults) -> IsolatedContainers:
+def _isolated(config: PluginConfig, state: NodeState, selftest: SelftestResults, *, proc: Path) -> IsolatedContainers:
     made = IsolatedContainers(
         config.isolation,
         state,
         run=config.paths.run,
         live=LiveLimits(config.paths.state),
+        proc=proc,
         driver=config.driver.root,
         selftest=selftest,
         verdicts=ImageVerdicts(config.paths.state),

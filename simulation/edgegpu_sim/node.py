@@ -40,6 +40,8 @@ class NodeSpec:
     kubelet: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of KubeletSettings other than node, folder and labels."""
     pace: PodTimings = field(default_factory=PodTimings)
+    has_own_proc: bool = False
+    """Whether the plugin looks processes up in the node's `proc`, which is empty at first: not in this machine's."""
 
 
 class SimNode:
@@ -51,6 +53,7 @@ class SimNode:
         self.folder = folder
         self.cdi_folder = folder / "cdi"
         self.run_folder = folder / "run"
+        self.proc = folder / "proc"
         self.config_path = folder / "plugin.yaml"
         self.log_path = folder / "plugin.log"
         self.kubeconfig_path = folder / "kubeconfig"
@@ -91,6 +94,9 @@ class SimNode:
         for folder in (self.cdi_folder, self.run_folder, self.folder / "state"):
             folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "edgegpu_plugin", "--config", str(self.config_path)]
+        if self.spec.has_own_proc:
+            self.proc.mkdir(exist_ok=True)
+            command += ["--proc", str(self.proc)]
         with self.log_path.open("ab") as log:
             self.plugin = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=_plain_env())
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_agent.demo.model import DemoError, DemoService
-from edgegpu_agent.demo.plan import CARD_8G_MIB, CARD_24G_MIB, FIELD_FILLING
+from edgegpu_agent.demo.model import DemoError
+from edgegpu_agent.demo.plan import CARD_24G_MIB, FIELD_FILLING
 from edgegpu_agent.demo.run import DemoOutcome
 from edgegpu_agent.demo.stage import DemoStage
 from edgegpu_sim.demo.acts import play_in_console
@@ -190,21 +190,3 @@ def test_the_scenarios_play_in_the_console_step_by_step() -> None:
     assert seen == [{"hall-1": 94, "hall-2": 58, "yard-1": 32, **simple}], "the boxes of the scenarios, and two simple"
     links, first, over = (shown.at(one) for one in ("The console is up", "three-services, on hall-1", "The scenarios"))
     assert links < first < over, text
-
-
-@pytest.mark.usefixtures("simdriver_build")
-def test_the_cards_of_a_demos_box_move(short_tmp: Path) -> None:
-    with embedded((CARD_8G_MIB,), policy="first-fit") as bed, Processes(short_tmp, {}) as processes:
-        bed.apply(bed.manifest(DemoService("counter", 20)))
-        words = ("--driver", bed.driver, "--socket", bed.socket, "--step", "0.2", "--hurry", "60")
-        processes.start("load", [sys.executable, "-m", "edgegpu_sim.demo.workload", *words])
-        seen: set[str] = set()
-        query = ("--query-gpu=utilization.gpu,memory.used,temperature.gpu", "--format=csv,noheader,nounits")
-        env = {"LD_LIBRARY_PATH": str(bed.driver / "usr/lib/x86_64-linux-gnu")}
-
-        def moved() -> bool:
-            seen.add(processes.call([bed.driver / "usr/bin/nvidia-smi", *query], env).text)
-            columns = zip(*(line.split(",") for line in seen), strict=True)
-            return all(len(set(column)) > 3 for column in columns)
-
-        processes.wait("load", moved, what="utilisation, memory and temperature to move", timeout_s=60)

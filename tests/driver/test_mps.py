@@ -58,7 +58,7 @@ def lines(mps: MpsDaemon) -> int:
 
 
 def test_a_daemon_is_started_asked_and_let_go(root: Path, short_tmp: Path, figures: Figures) -> None:
-    mps = MpsDaemon(root=root, run=short_tmp / "run")
+    mps = MpsDaemon(root=root, run=short_tmp / "run", proc=Path("/proc"))
     assert (mps.ask(QUESTION), mps.clients(), mps.is_there) == (None, None, False)
     with started(mps) as process:
         assert mps.ask(QUESTION) == "100.0\n"
@@ -70,7 +70,7 @@ def test_a_daemon_is_started_asked_and_let_go(root: Path, short_tmp: Path, figur
         assert lines(mps) == before, "what has answered is asked again within a minute"
         assert mps.ask(QUESTION) == "100.0\n"
         figures.note("MPS", lines=lines(mps) - before)
-        other = MpsDaemon(root=root, run=short_tmp / "other")
+        other = MpsDaemon(root=root, run=short_tmp / "other", proc=Path("/proc"))
         other.prepare(wanted=True)
         assert other.problem([]).startswith("another MPS daemon runs on this machine (process ")
         mps.end_unneeded()
@@ -80,7 +80,7 @@ def test_a_daemon_is_started_asked_and_let_go(root: Path, short_tmp: Path, figur
 
 
 def test_a_server_that_fails_for_want_of_a_card_is_no_client(root: Path, short_tmp: Path) -> None:
-    mps = MpsDaemon(root=root, run=short_tmp / "run")
+    mps = MpsDaemon(root=root, run=short_tmp / "run", proc=Path("/proc"))
     answers = set()
 
     def has_failed() -> bool:
@@ -99,7 +99,7 @@ def test_a_server_that_fails_for_want_of_a_card_is_no_client(root: Path, short_t
 
 
 def test_the_socket_of_a_daemon_that_was_killed_is_no_daemon(root: Path, short_tmp: Path) -> None:
-    mps = MpsDaemon(root=root, run=short_tmp / "run")
+    mps = MpsDaemon(root=root, run=short_tmp / "run", proc=Path("/proc"))
     with started(mps) as process:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(WAIT_S)

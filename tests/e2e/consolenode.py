@@ -62,7 +62,7 @@ class K3sBed:
         self._offered = (units, core)
         self.node, self.folder = node.name, folder
         self.socket, self.driver = Path("/run/edgegpu/plugin.sock"), Path(DRIVER_ROOT)
-        self.runtime = Path("/run/k3s/containerd/containerd.sock")
+        self.runtime, self.proc = Path("/run/k3s/containerd/containerd.sock"), Path("/proc")
         self.config, self.kubeconfig = node.lab.path(CONFIG), node.lab.path(KUBECONFIG)
 
     def start(self) -> None:

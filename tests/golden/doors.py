@@ -221,7 +221,7 @@ def plugin_document(folder: Path, run: Path) -> dict[str, Any]:
             },
         }
     )
-    return PluginApp(config, TaskGroup()).document()
+    return PluginApp(config, TaskGroup(), proc=Path("/proc")).document()
 
 
 def postgresql_tables() -> str:

@@ -368,7 +368,7 @@ def test_a_container_goes_on_beside_a_plugin_that_counts_in_another_form(
     process.alloc(600)
     (container.folder / "form").write_text(f"2 {USAGE_BYTES}\n")
     before = container.usage.read_bytes()
-    folders, key = ContainerFolders(root=container.folder.parent), ("u", "main")
+    folders, key = ContainerFolders(root=container.folder.parent, proc=Path("/proc")), ("u", "main")
     held = {key: CountedContainer([container.usage], {two_cards[0].uuid: LIMIT_MIB * MIB})}
     assert folders.state(container.folder) is None
     assert folders.users(container.folder) == [process.pid]

@@ -70,15 +70,15 @@ def test_a_killed_process_of_another_namespace_counts_until_the_plugin_looks(
         assert container.counted() == BOTH_MIB * MIB
         _kill(pid)
     assert asker.call("cuMemAlloc_v2", "&u64", HELD_MIB * MIB)[0] == OUT_OF_MEMORY
-    assert free_ended_slots([container.usage]) == 1
+    assert free_ended_slots([container.usage], Path("/proc")) == 1
     assert container.counted() == CONTEXT_MIB * MIB
     asker.alloc(HELD_MIB)
-    assert free_ended_slots([container.usage]) == 0
+    assert free_ended_slots([container.usage], Path("/proc")) == 0
 
 
 def test_a_living_process_of_another_namespace_keeps_its_slot(container: Container, holder: Path, asker: Child) -> None:
     with holding(container, holder):
-        assert free_ended_slots([container.usage]) == 0
+        assert free_ended_slots([container.usage], Path("/proc")) == 0
         assert container.counted() == BOTH_MIB * MIB
         assert asker.call("cuMemAlloc_v2", "&u64", HELD_MIB * MIB)[0] == OUT_OF_MEMORY
 
@@ -88,9 +88,9 @@ def test_where_all_were_of_one_namespace_and_are_gone_the_next_one_has_the_room(
 ) -> None:
     """A sandbox with a namespace for each job: no process of the next one can look after those of the one before."""
     with holding(container, holder) as pid:
-        assert free_ended_slots([container.usage]) == 0
+        assert free_ended_slots([container.usage], Path("/proc")) == 0
         _kill(pid)
-    assert free_ended_slots([container.usage]) == 1
+    assert free_ended_slots([container.usage], Path("/proc")) == 1
     with holding(container, holder):
         assert container.counted() == (CONTEXT_MIB + HELD_MIB) * MIB
 
@@ -100,20 +100,20 @@ def test_a_process_without_proc_keeps_its_slot_as_long_as_it_lives(
 ) -> None:
     by = ("sh", "-c", 'mount -t tmpfs none /proc; "$1"; exit', "sh")
     with holding(container, holder, "--mount", "--propagation", "private", *by) as pid:
-        assert free_ended_slots([container.usage]) == 0
+        assert free_ended_slots([container.usage], Path("/proc")) == 0
         assert asker.call("cuMemAlloc_v2", "&u64", HELD_MIB * MIB)[0] == OUT_OF_MEMORY
         _kill(pid)
-    assert free_ended_slots([container.usage]) == 1
+    assert free_ended_slots([container.usage], Path("/proc")) == 1
     asker.alloc(HELD_MIB)
 
 
 def test_of_processes_without_proc_those_that_have_ended_count_no_more(container: Container, holder: Path) -> None:
     by = ("--mount", "--propagation", "private", "sh", "-c", 'mount -t tmpfs none /proc; "$1"; exit', "sh")
     with holding(container, holder, *by) as pid:
-        assert free_ended_slots([container.usage]) == 0
+        assert free_ended_slots([container.usage], Path("/proc")) == 0
         assert container.counted() == (CONTEXT_MIB + HELD_MIB) * MIB
         _kill(pid)
-    assert free_ended_slots([container.usage]) == 1
+    assert free_ended_slots([container.usage], Path("/proc")) == 1
 
 
 def test_while_somebody_may_be_taking_a_slot_none_is_freed(container: Container, holder: Path, asker: Child) -> None:
@@ -121,6 +121,6 @@ def test_while_somebody_may_be_taking_a_slot_none_is_freed(container: Container,
         _kill(pid)
     with container.usage.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert free_ended_slots([container.usage]) == 0
-    assert free_ended_slots([container.usage]) == 1
+        assert free_ended_slots([container.usage], Path("/proc")) == 0
+    assert free_ended_slots([container.usage], Path("/proc")) == 1
     asker.alloc(HELD_MIB)

@@ -131,7 +131,7 @@ def test_where_proc_shows_other_processes_a_living_one_counts_on(
     told = container.run(*by, "sh", "-c", script).split()
     assert sorted(told) == sorted(["1", GIVEN, "1", REFUSED])
     assert run("start", f"alloc={HELD_MIB}")[0] == "1"
-    free_ended_slots([container.usage])
+    free_ended_slots([container.usage], Path("/proc"))
     assert run("start", f"alloc={HELD_MIB}") == ["1", GIVEN]
 
 

@@ -145,7 +145,7 @@ def test_a_user_namespace_alone_forbids_nothing(limiter_build: Path, tmp_path: P
         program = compile_program(folder / "unwritable", limiter_build, ["tests/unwritable.c"])
         container = make_null_container(folder, limiter_build)
         container.limit((NULL_CARD, 64))
-        ContainerFolders(root=folder / "plugin").make(folder / "plugin/one", "")
+        ContainerFolders(root=folder / "plugin", proc=Path("/proc")).make(folder / "plugin/one", "")
         (folder / "plugin/one/usage").replace(container.usage)
         status, said = _run(container, [namespace, program])
         if status == NO_NAMESPACE:

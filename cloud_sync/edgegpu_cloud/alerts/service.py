@@ -49,11 +49,15 @@ _MOST_AT_ONCE = 200
 
 @dataclass(frozen=True, slots=True)
 class AlertCause:
-    """What several alerts have in common: their kind, and what they are about; `number`: how many fire."""
+    """What several alerts have in common: their kind, and what they are about.
+
+    `number`: how many fire; `silenced`: how many of these are silenced.
+    """
 
     kind: AlertKind
     about: str
     number: int
+    silenced: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +107,19 @@ class Alerts:
             names = tx.conditions.names(sorted({one.device for one in found}))
             return [AlertView(alert=one, box=names.get(one.device, "")) for one in found]
 
-    def firing(self) -> int:
-        """Return how many alerts fire."""
+    def unsilenced(self) -> int:
+        """Return how many alerts fire that nobody has silenced."""
         self._access.require(Permission.VIEW)
         with self._store.read() as tx:
-            return tx.alerts.firing(self._access.scope.terms)
+            return tx.alerts.firing(self._access.scope.terms, unsilenced_at_s=self._clock())
 
     def causes(self) -> Sequence[AlertCause]:
         """Return what fires by its cause, the most frequent first: the same kind about the same thing on some boxes."""
-        counts = Counter((one.alert.kind, one.alert.about) for one in self.list(limit=MOST_OF_A_CAUSE))
-        return [AlertCause(kind, about, number) for (kind, about), number in counts.most_common()]
+        alerts = [one.alert for one in self.list(limit=MOST_OF_A_CAUSE)]
+        now_s = self._clock()
+        counts = Counter((one.kind, one.about) for one in alerts)
+        silenced = Counter((one.kind, one.about) for one in alerts if one.is_silenced(now_s))
+        return [AlertCause(*cause, number, silenced[cause]) for cause, number in counts.most_common()]
 
     def silence_cause(self, kind: AlertKind, about: str, *, for_s: float) -> int:
         """Let nobody be told of the alerts of one cause for a while; return how many they are.

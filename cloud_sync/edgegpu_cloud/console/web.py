@@ -191,9 +191,9 @@ def _application() -> FastAPI:
 
 
 def _firing(parts: ConsoleParts, visitor: Visitor) -> int | None:
-    """Return how many alerts fire; None where the store does not answer, which a page of its own says."""
+    """Return how many alerts fire unsilenced; None where the store does not answer, which a page of its own says."""
     try:
-        return parts.alerts(visitor).firing()
+        return parts.alerts(visitor).unsilenced()
     except CloudError as error:
         _LOG.warning("cannot count the alerts: %s", error)
         return None

@@ -44,6 +44,11 @@ class CardReports:
         """Since when both are known to be so: a box reports its cards every ten minutes, its pods when they change."""
         return self.cards_at_s
 
+    @property
+    def pods_as_of_s(self) -> float:
+        """Since when its pods are known to be so."""
+        return max(self.cards_at_s, self.pods_at_s or 0.0)
+
 
 def read_latest(latest: LatestMessages, kind: TopicKind) -> Any:  # noqa: ANN401  (the model of the kind)
     """Return the last message of a kind from a box; None where there is none."""

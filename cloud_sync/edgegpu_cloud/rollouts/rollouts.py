@@ -52,7 +52,7 @@ from edgegpu_cloud.rollouts.targets import (
     with_fits,
 )
 from edgegpu_cloud.rollouts.views import RolloutView, rollout_view
-from edgegpu_cloud.rollouts.way_back import WayBack, way_back
+from edgegpu_cloud.rollouts.way_back import WayBack, check_returnable, way_back
 from edgegpu_cloud.store.notes import CHANGES
 from edgegpu_cloud.store.records import Json
 from edgegpu_cloud.store.rollouts.records import (
@@ -340,10 +340,11 @@ class Rollouts:
             return rollout_view(tx, self._find(tx, number), now_s=self._clock())
 
     def way_back(self, number: int) -> WayBack:
-        """Return what the return of a rollout would do now. Raises NotFoundError."""
+        """Return what the return of a rollout would do now. Raises NotFoundError, and CloudError for an upgrade."""
         self._access.require(Permission.VIEW)
+        check_returnable(self.show(number))
         with self._store.read() as tx:
-            return way_back(tx, self._find(tx, number).number, most=MOST_TAKEN_BACK)
+            return way_back(tx, number, most=MOST_TAKEN_BACK)
 
     def boxes(
         self,
@@ -410,10 +411,8 @@ class Rollouts:
                 them.
             CloudError: an upgrade, which no box takes back.
         """
-        if returns and self.show(number).kind == RolloutKind.UPGRADE:
-            text = phrase("cannot return rollout %(number)s: boxes take no older version of the agent", number=number)
-            remedy = phrase("abort it without the return; an older version is installed on the box")
-            raise CloudError(text, remedy=remedy)
+        if returns:
+            check_returnable(self.show(number))
         self._changed(number, "aborted", lambda rollout: rules.aborted(rollout, self._access.by, returns=returns))
 
     def _changed(self, number: int, done: str, change: Callable[[RolloutRecord], RolloutRecord]) -> None:

@@ -4,11 +4,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.operations.undo import LeftBox, UndoStep, undo_steps
 from edgegpu_cloud.fleet.views import reported_items
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.boxwork import GONE
+from edgegpu_cloud.rollouts.changes import RolloutKind
 from edgegpu_cloud.rollouts.documents import TAKEN_OVER, BoxBefore, Items, plan_return, read_before
+from edgegpu_cloud.rollouts.views import RolloutView
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_cloud.store.rollouts.records import Json, RolloutBoxRecord
 from edgegpu_cloud.store.rollouts.tables import RETURNABLE
@@ -28,6 +31,20 @@ class WayBack:
     steps: Sequence[UndoStep]
     left: Sequence[LeftBox]
     more_boxes: int
+
+    @property
+    def boxes(self) -> int:
+        """How many boxes get back what they had."""
+        return sum(step.boxes for step in self.steps)
+
+
+def check_returnable(rollout: RolloutView) -> None:
+    """Refuse the return of an upgrade. Raises CloudError."""
+    if rollout.kind == RolloutKind.UPGRADE:
+        raise CloudError(
+            phrase("cannot return rollout %(number)s: boxes take no older version of the agent", number=rollout.number),
+            remedy=phrase("abort it without the return; an older version is installed on the box"),
+        )
 
 
 def way_back(tx: Transaction, number: int, *, most: int) -> WayBack:

@@ -64,7 +64,7 @@ _THREADS_AT = 17
 """In /proc/PID/stat behind the name."""
 
 
-def owner_of_process(pid: int, proc: Path = Path("/proc")) -> CgroupOwner | None:
+def owner_of_process(pid: int, proc: Path) -> CgroupOwner | None:
     """Return the pod and the container of a process; None for one of no pod, or that has ended.
 
     Whoever began a process may leave it listed for ever after its end.
@@ -77,7 +77,7 @@ def owner_of_process(pid: int, proc: Path = Path("/proc")) -> CgroupOwner | None
     return None if owner is None or has_ended(folder) else owner
 
 
-def any_runs(pods: Collection[str], proc: Path = Path("/proc")) -> bool:
+def any_runs(pods: Collection[str], proc: Path) -> bool:
     """Return whether a process of one of these pods, by kubelet's UID, is alive; /proc is not read without need."""
     numbers = (int(folder.name) for folder in proc.iterdir() if folder.name.isdigit()) if pods else iter(())
     owners = (owner_of_process(number, proc) for number in numbers)
@@ -121,7 +121,7 @@ class PodProcesses:
     folder from its memory meanwhile, its inode is new too, and it is read again.
     """
 
-    proc: Path = Path("/proc")
+    proc: Path
     most_known: int = 4096
     """How many processes are remembered, in about a megabyte; those beyond are read at each look."""
     _known: dict[int, _KnownProcess] = field(default_factory=dict, init=False)

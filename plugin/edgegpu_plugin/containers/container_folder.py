@@ -34,7 +34,7 @@ class ContainerFolders:
     """The folders below RUN/containers, one for each container; only root may look into them on this machine."""
 
     root: Path
-    proc: Path = Path("/proc")
+    proc: Path
 
     def of(self, ids: Iterable[str]) -> Path:
         """Return the folder of the container with these device ids.

@@ -71,9 +71,9 @@ class IsolatedContainers:
         *,
         run: Path,
         live: LiveLimits,
+        proc: Path,
         selftest: SelftestResults | None = None,
         driver: Path = Path("/"),
-        proc: Path = Path("/proc"),
         verdicts: ImageVerdicts | None = None,
     ) -> None:
         """Build what holds containers.
@@ -83,15 +83,15 @@ class IsolatedContainers:
             state: what is known of this node.
             run: the run folder.
             live: the live limits.
+            proc: where the processes that use cards, and through those of containers their images, are looked at.
             selftest: what the self-test said of each card; None where nobody asks it.
             driver: the root of the driver's files.
             verdicts: what is kept of images; None keeps it in the run folder.
-            proc: where the processes that use cards, and through those of containers their images, are looked at.
         """
-        self.folders = ContainerFolders(root=run / "containers")
+        self.folders = ContainerFolders(root=run / "containers", proc=proc)
         self._live, self._settings, self._state, self._selftest = live, settings, state, selftest
         self._libraries: tuple[object, LimiterFiles] | None = None
-        self._mps = MpsShares(state, root=driver, run=run, is_wanted=settings.mode is PluginIsolation.MPS)
+        self._mps = MpsShares(state, root=driver, run=run, proc=proc, is_wanted=settings.mode is PluginIsolation.MPS)
         self._bypass = BypassDetector(kills=settings.on_bypass is BypassPolicy.KILL, proc=proc)
         self._uncounted, self._sizes, self._unwritable = UncountedMemory(), UsageSizes(), UnwritableUsage(proc=proc)
         self._unwritten: set[ContainerKey] = set()  # their limits do not say yet what was found

@@ -38,7 +38,7 @@ class MemoryReading:
 class MemoryUseReader:
     """The last measurement; `take` is called on NVML's thread, `document` on any."""
 
-    proc: Path = Path("/proc")
+    proc: Path
     last: MemoryReading | None = field(default=None, init=False)
 
     def take(self, at_s: float, processes: Mapping[str, Iterable[CardProcess]]) -> None:

@@ -254,7 +254,7 @@ def forget_slot(file: int, slot: UsageSlot) -> None:
     os.pwrite(file, bytes(8), _HEAD.size + slot.number * _SLOT.size)
 
 
-def users_of(path: Path, namespaces: frozenset[int] | None, proc: Path = Path("/proc")) -> list[int]:
+def users_of(path: Path, namespaces: frozenset[int] | None, proc: Path) -> list[int]:
     """Return the processes of some PID namespaces, None for any, that have a usage file mapped.
 
     Among all processes of the machine one may map a file of another file system that has the same inode: there the

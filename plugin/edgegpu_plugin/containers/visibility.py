@@ -34,7 +34,7 @@ class VisibilityCheck:
     """The folder of the cards' device nodes on this machine."""
     cards: Callable[[], Iterable[Card]]
     """Returns the cards of this machine."""
-    proc: Path = Path("/proc")
+    proc: Path
     """The kernel's /proc."""
     _attempts: dict[str, int] = field(default_factory=dict, init=False)
     _missing: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)

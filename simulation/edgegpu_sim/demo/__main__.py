@@ -25,9 +25,32 @@ ScenariosOption = Annotated[bool, typer.Option("--scenarios/--no-scenarios", hel
 BoxesOption = Annotated[
     int,
     typer.Option(
-        "--boxes", min=0, max=5_000, help="So many simpler boxes join too: no agent, no plugin; they report and obey."
+        "--boxes",
+        min=0,
+        max=5_000,
+        help="So many simpler boxes join the console: no agent, no plugin; they report and obey. Implies --console.",
     ),
 ]
+
+
+def has_console(asked: bool | None, *, boxes: int, json: bool, terminal: bool) -> bool:  # noqa: FBT001  (an option)
+    """Return whether the demo has a console.
+
+    Args:
+        asked: by --console or --no-console; None: by neither.
+        boxes: so many simpler boxes are to join it.
+        json: whether a document is printed.
+        terminal: whether somebody sees what is printed.
+
+    Raises:
+        typer.BadParameter: boxes have no console that they could join.
+    """
+    if boxes and (asked is False or json):
+        without = "--no-console (ONCE=1)" if asked is False else "--json"
+        raise typer.BadParameter(
+            f"boxes join the console, and {without} has none: leave one of the two out", param_hint="--boxes"
+        )
+    return bool(boxes) or (not json and terminal) if asked is None else asked
 
 
 @app.command()
@@ -56,12 +79,12 @@ def main(
     played there by hand. Its output may go elsewhere (`make demo | tee log`): input, output or errors on a terminal do.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # hides its notes on closed connections
-    if console is None:
-        console = not json and any(os.isatty(number) for number in (0, 1, 2))
-        if not console and not scenarios and not json:
-            say_line("no terminal here, so nothing is shown: --console starts the console all the same")
+    terminal = any(os.isatty(number) for number in (0, 1, 2))
+    is_shown = has_console(console, boxes=boxes, json=json, terminal=terminal)
+    if console is None and not is_shown and not scenarios and not json:
+        say_line("no terminal here, so nothing is shown: --console starts the console all the same")
     shown = Scenarios(out=out, policy=policy, cloud=cloud) if scenarios else None
-    if console:
+    if is_shown:
         stay(shown, policy=policy, many=boxes)
     elif shown is not None:
         run_demo(shown.run, policy=policy, out=out, as_json=json)

@@ -30,6 +30,7 @@ class BoxBed(Protocol):
     """The node below a box: its name, where its plugin's files are, and how the plugin is started and stopped.
 
     `socket`, `driver` and `runtime`, the container runtime's socket, are paths as the agent sees them.
+    `proc` is where the plugin looks up the processes of containers.
     """
 
     node: str
@@ -38,6 +39,7 @@ class BoxBed(Protocol):
     config: Path
     kubeconfig: Path
     driver: Path
+    proc: Path
     runtime: Path
 
     def start(self) -> None:
@@ -81,7 +83,9 @@ class DemoBox:
 
     def start_load(self) -> None:
         """Start the process that loads the cards as pods would."""
-        words = ("--driver", self._bed.driver, "--socket", self._bed.socket)
+        bed = self._bed
+        words: list[str | Path] = ["--driver", bed.driver, "--socket", bed.socket, "--kubeconfig", bed.kubeconfig]
+        words += ["--node", bed.node, "--proc", bed.proc]
         self._processes.start(_LOAD, [sys.executable, "-m", "edgegpu_sim.demo.workload", *words])
 
     def answer(self, program: str, words: Sequence[str]) -> tuple[int, str]:

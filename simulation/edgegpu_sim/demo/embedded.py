@@ -52,6 +52,8 @@ class EmbeddedBed:
         """The socket of the node's container runtime."""
         self.driver = self._sim.folder / "d"
         """The root of the simulated driver."""
+        self.proc = self._sim.proc
+        """Where the plugin looks up the processes of containers."""
         self.before_change: Callable[[str], None] = _at_once
         """Gets what is asked for next, and returns when it may be."""
         self._resources: dict[str, str] = {}
@@ -169,7 +171,8 @@ def embedded(memories_mib: Sequence[int], *, policy: str, node: str = _NODE) -> 
     """
     cards = [make_card(index, _NAMES.get(mib, "NVIDIA GPU"), mib) for index, mib in enumerate(memories_mib)]
     try:
-        cluster = EmbeddedCluster([NodeSpec(name=node, cards=cards, config={"placement": {"policy": policy}})])
+        settings = {"placement": {"policy": policy}}
+        cluster = EmbeddedCluster([NodeSpec(name=node, cards=cards, config=settings, has_own_proc=True)])
     except SimDriverError as error:
         raise DemoError(str(error)) from error
     bed = EmbeddedBed(cluster, node)

@@ -125,3 +125,16 @@ def test_who_says_yes_before_is_not_asked(pair: Pair) -> None:
     asked.read_until("rollout 1 has started")
     assert asked.answer("") == 0
     assert "start it for" not in asked.text
+
+
+def test_what_an_abort_would_give_back_is_shown_and_nothing_is_changed(pair: Pair) -> None:
+    assert pair.here(*START, "--yes").code == 0
+    for asked in (pair.here, pair.there):
+        shown = asked("rollouts", "abort", "1", "--return", "--preview")
+        assert (shown.code, shown.out) == (0, "no box gets anything back\n"), "none has been changed yet"
+        document = asked("rollouts", "abort", "1", "--return", "--preview", "--json").json
+        assert document == {"boxes": 0, "steps": [], "left": [], "more_boxes": 0}
+        wrong = asked("rollouts", "abort", "1", "--preview")
+        assert wrong.code == 2
+        assert "without --return no box gets anything back" in wrong.err
+    assert pair.there("rollouts", "show", "1", "--json").json["state"] == "RUNNING"

@@ -24,11 +24,11 @@ def test_a_version_that_an_allocation_learned_first_is_kept_as_well(tmp_path: Pa
     with KubeStub() as stub:
         stub.add_node({"metadata": {"name": "n"}, "status": {"nodeInfo": info}})
         client = KubeClient(stub.access, timeout_s=5)
-        part = NodePart(config, client, beat=lambda: None)
+        part = NodePart(config, client, beat=lambda: None, proc=tmp_path)
         assert part.injector.allocation(["GPU-0"])
         assert part.injector.versions == VERSIONS
         part.publisher.publish(part.state.snapshot())
         assert (tmp_path / "state/kubelet-version").read_text() == "v1.37.2 containerd://2.4.2\n"
-        again = NodePart(config, client, beat=lambda: None)
+        again = NodePart(config, client, beat=lambda: None, proc=tmp_path)
         assert again.injector.versions == VERSIONS
         client.close()

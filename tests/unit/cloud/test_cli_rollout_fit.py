@@ -13,7 +13,9 @@ from edgegpu_sync.ids import device_id
 NOW_S = 1_790_000_000.0
 
 
-def planned(number: int, answer: FitResult | None, *, ago_s: float = 10.0) -> PlannedBox:
+def planned(
+    number: int, answer: FitResult | None, *, ago_s: float = 10.0, pods_ago_s: float | None = None
+) -> PlannedBox:
     preview = None
     if answer is not None:
         preview = Preview(
@@ -25,6 +27,7 @@ def planned(number: int, answer: FitResult | None, *, ago_s: float = 10.0) -> Pl
             cards=(),
             notes=(),
             as_of_s=NOW_S - ago_s,
+            pods_as_of_s=NOW_S - pods_ago_s if pods_ago_s is not None else None,
         )
     fit = PlannedFit(preview=preview, places=[CardPlace(f"box-{number}", "0")], text="" if preview else "silent")
     return PlannedBox(device=device_id(f"{number:016d}"), name=f"box-{number}", present=True, fit=fit)
@@ -50,3 +53,12 @@ def test_old_reports_are_counted_and_show_their_age(capsys: pytest.CaptureFixtur
     assert "then fits on card 0 of box-2 (reported 1 d ago)" in told
     assert "box-3" not in told
     assert "not known: silent" in told
+
+
+def test_cards_and_pods_show_their_own_ages_where_these_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    newer = planned(1, FitResult.FITS, ago_s=7_200, pods_ago_s=60)
+    alike = planned(2, FitResult.FITS, ago_s=7_200, pods_ago_s=7_200)
+    print_fits([newer, alike], of=2, now_s=NOW_S)
+    printed = capsys.readouterr().out
+    assert "fits (reported 2 h ago, its pods 1 min ago)" in printed
+    assert "fits (reported 2 h ago)" in printed

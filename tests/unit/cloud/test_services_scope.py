@@ -162,7 +162,7 @@ def test_the_webhook_is_for_those_who_see_all_boxes(
 
 
 def test_every_method_of_the_services_is_in_these_tables() -> None:
-    lists = {"alerts.firing", "operations.list", "operations.seen", "operations.start", "operations.preview_limits"}
+    lists = {"alerts.unsilenced", "operations.list", "operations.seen", "operations.start", "operations.preview_limits"}
     lists |= {"alerts.causes", "alerts.silence_cause", "operations.pods"}
     lists |= {"operations.preview_sharing", "operations.with_container", "operations.limits_steps"}
     lists |= {f"enrolment.{one}" for one in ("tokens", "token_count", "attempts", "attempt_count")}
@@ -176,10 +176,14 @@ def test_alerts_of_one_cause_are_counted_and_silenced_in_scope_alone(
 ) -> None:
     assert things
     mine = person(store, Role.OPERATOR, "site=hall")
-    assert [cause.number for cause in mine.alerts.causes()] == [1]
+    assert [(cause.number, cause.silenced) for cause in mine.alerts.causes()] == [(1, 0)]
+    assert (mine.alerts.unsilenced(), person(store).alerts.unsilenced()) == (1, 3)
     assert mine.alerts.silence_cause(AlertKind.OFFLINE, "", for_s=60) == 1
     silenced = {alert.box for alert in person(store).alerts.list() if alert.alert.silenced_until_s}
     assert silenced == {HALL}
+    assert (mine.alerts.unsilenced(), person(store).alerts.unsilenced()) == (0, 2)
+    offline = {cause.kind: (cause.number, cause.silenced) for cause in person(store).alerts.causes()}[AlertKind.OFFLINE]
+    assert offline == (3, 1)
     with pytest.raises(ForbiddenError):
         person(store, Role.VIEWER).alerts.silence_cause(AlertKind.OFFLINE, "", for_s=60)
 
@@ -189,7 +193,7 @@ def test_lists_have_what_is_in_scope_alone(store: ControllerStore, things: dict[
     for scope, box in (("site=hall", HALL), ("site=yard", YARD), ("site!=hall", YARD)):
         mine, own = person(store, scope=scope), things[box]
         assert [one.box for one in mine.alerts.list()] == [box]
-        assert mine.alerts.firing() == 1
+        assert mine.alerts.unsilenced() == 1
         assert [one.attempt.id for one in mine.enrolment.attempts()] == [own.attempt]
         assert [one.digest[:12] for one in mine.enrolment.tokens()] == [own.token]
         assert [one.operation.id for one in mine.operations.list()] == [own.operation]
@@ -199,7 +203,7 @@ def test_lists_have_what_is_in_scope_alone(store: ControllerStore, things: dict[
     whole = person(store)
     assert whole.operations.limits_steps(limits, BoxFilter()).not_asked == 2
     assert [one.box for one in whole.alerts.list()] == ["", YARD, HALL]
-    assert (whole.alerts.firing(), len(whole.operations.list()), len(whole.enrolment.tokens())) == (3, 3, 2)
+    assert (whole.alerts.unsilenced(), len(whole.operations.list()), len(whole.enrolment.tokens())) == (3, 3, 2)
 
 
 def test_an_operation_with_a_forgotten_box_is_in_no_scope(store: ControllerStore, things: dict[str, Target]) -> None:

@@ -159,7 +159,7 @@ def test_a_process_that_the_runtime_moves_into_a_container_after_its_start_is_fo
 def test_the_folder_of_a_real_process_is_the_same_at_each_look() -> None:
     """A kernel with another inode each time would have every process read each time."""
     own = Path(f"/proc/{os.getpid()}")
-    processes = PodProcesses()
+    processes = PodProcesses(proc=Path("/proc"))
     pinned = os.open(own, os.O_PATH)  # a kernel that lacks memory may else forget the folder between two looks
     with opened_files(own) as opened:
         for _ in range(4):

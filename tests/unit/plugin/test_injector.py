@@ -209,7 +209,7 @@ def limited(machine: Machine, tmp_path: Path) -> IsolatedContainers:
         (tmp_path / "limiter" / name).write_bytes(library(name))
     settings = IsolationSection(mode=PluginIsolation.LIMITER, libraries=tmp_path / "limiter")
     state = NodeState(model=ResourceModel(), policy=Policy.FIRST_FIT, checkpoint=tmp_path / "checkpoint")
-    return IsolatedContainers(settings, state, run=machine.run, live=LiveLimits(tmp_path))
+    return IsolatedContainers(settings, state, run=machine.run, live=LiveLimits(tmp_path), proc=Path("/proc"))
 
 
 def test_where_the_nvidia_runtime_brings_the_driver_the_limiter_is_preloaded(

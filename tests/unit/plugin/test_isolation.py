@@ -58,6 +58,7 @@ class Box:
         for name in LIBRARIES:
             (self.libraries / name).write_bytes(library(name))
         (self.run.parent / "proc").mkdir(exist_ok=True)
+        (self.run.parent / f"proc/{os.getpid()}").symlink_to(f"/proc/{os.getpid()}")
         self.limiter = self.isolation()
         self._entries: list[dict[str, object]] = []
 
@@ -216,7 +217,7 @@ def test_a_share_of_the_time_is_written_unless_the_node_holds_none(box: Box) -> 
         settings = IsolationSection(
             mode=PluginIsolation.LIMITER, context_mib=64, compute=compute, libraries=box.libraries
         )
-        limiter = IsolatedContainers(settings, box.state, run=box.run, live=LiveLimits(box.run))
+        limiter = IsolatedContainers(settings, box.state, run=box.run, live=LiveLimits(box.run), proc=Path("/proc"))
         box.book("u", *ids)
         limiter.prepare("u", "main")
         told = limiter.states(box.state.snapshot(), by_runtime=False)[("u", "main")]
@@ -309,21 +310,20 @@ def test_what_a_container_is_held_to_and_has_counted(box: Box) -> None:
 
 @pytest.mark.parametrize("scribbled", [False, True], ids=["whole", "scribbled"])
 def test_a_start_waits_for_the_processes_of_the_last_run(box: Box, *, scribbled: bool) -> None:
-    """The file that they count in is mounted: it is not replaced while they live, whatever one of them has written."""
     box.book("u", MEMORY, CORE)
     box.limiter.prepare("u", "main")
     (folder,) = folders(box)
     space = Path("/proc/self/ns/pid").stat().st_ino
     (folder / "usage").write_bytes(used((space, MIB)))
     with (folder / "usage").open("r+b") as file, mmap.mmap(file.fileno(), 0):
-        assert users_of(folder / "usage", frozenset({space})) == [os.getpid()]
+        assert users_of(folder / "usage", frozenset({space}), Path("/proc")) == [os.getpid()]
         if scribbled:
             (folder / "usage").write_bytes(b"x" * USAGE_BYTES)
         with pytest.raises(
             PluginError, match=f"of the container's last run still hold card memory .process {os.getpid()}"
         ):
             box.limiter.prepare("u", "main")
-        assert users_of(folder / "usage", frozenset({space + 1})) == []
+        assert users_of(folder / "usage", frozenset({space + 1}), Path("/proc")) == []
     box.limiter.prepare("u", "main")
     assert (folder / "usage").read_bytes() == bytes(USAGE_BYTES)
 
@@ -345,7 +345,7 @@ def test_while_the_checkpoint_cannot_be_read_nothing_goes(box: Box, tmp_path: Pa
     box.limiter.prepare("u", "main")
     (tmp_path / "checkpoint").write_text("{")
     fresh = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=tmp_path / "checkpoint")  # it started now
-    IsolatedContainers(IsolationSection(), fresh, run=box.run, live=LiveLimits(box.saved)).clean()
+    IsolatedContainers(IsolationSection(), fresh, run=box.run, live=LiveLimits(box.saved), proc=Path("/proc")).clean()
     assert len(folders(box)) == 1
 
 

@@ -49,7 +49,7 @@ def gets_lease(path: Path) -> bool:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> ContainerFolders:
-    return ContainerFolders(root=tmp_path / "containers")
+    return ContainerFolders(root=tmp_path / "containers", proc=Path("/proc"))
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.proc = folder / "proc"
         self.proc.mkdir()
-        self.folders = ContainerFolders(root=folder / "containers")
+        self.folders = ContainerFolders(root=folder / "containers", proc=Path("/proc"))
         self.usage = {key: folder / f"containers/{key[0]}/usage" for key in (KEY, OTHER)}
         for key in self.usage:
             self.start(key)

@@ -27,7 +27,7 @@ class Machine:
     """Two containers' folders in a file system in memory, as /run is."""
 
     def __init__(self, folder: Path) -> None:
-        self.folders = ContainerFolders(root=folder / "containers")
+        self.folders = ContainerFolders(root=folder / "containers", proc=Path("/proc"))
         self.usage = [folder / f"containers/{name}/usage" for name in ("one", "other")]
         for path in self.usage:
             self.folders.make(path.parent, "edgegpu-limits 1\n")

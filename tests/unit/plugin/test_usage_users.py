@@ -52,7 +52,7 @@ def leaderless(usage: Path) -> Iterator[int]:
 def test_a_process_without_its_first_thread_is_seen(usage: Path, leaderless: int) -> None:
     process = Path(f"/proc/{leaderless}")
     assert is_mapped(usage, process_maps(process))
-    assert leaderless in users_of(usage, frozenset({(process / "ns/pid").stat().st_ino}))
+    assert leaderless in users_of(usage, frozenset({(process / "ns/pid").stat().st_ino}), Path("/proc"))
 
 
 @pytest.mark.parametrize("name", ["x\x0cy", "x\x1c", "\x85", "x\u2028y", "a b  c"])
@@ -61,13 +61,13 @@ def test_the_name_of_a_mapped_file_breaks_nothing(usage: Path, tmp_path: Path, n
     strange.write_bytes(bytes(4096))
     namespace = frozenset({Path("/proc/self/ns/pid").stat().st_ino})
     with strange.open("r+b") as file, mmap.mmap(file.fileno(), 0):
-        assert os.getpid() not in users_of(usage, namespace)
-        assert os.getpid() in users_of(strange, namespace)
+        assert os.getpid() not in users_of(usage, namespace, Path("/proc"))
+        assert os.getpid() in users_of(strange, namespace, Path("/proc"))
 
 
 def test_a_process_that_has_ended_has_nothing_mapped(tmp_path: Path) -> None:
     assert process_maps(tmp_path / "7") == b""
-    assert users_of(tmp_path / "none", frozenset({1})) == []
+    assert users_of(tmp_path / "none", frozenset({1}), Path("/proc")) == []
 
 
 def test_of_a_list_of_mappings_that_its_author_has_made_huge_the_beginning_is_read(usage: Path, tmp_path: Path) -> None:

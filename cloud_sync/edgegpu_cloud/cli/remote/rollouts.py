@@ -15,11 +15,13 @@ from edgegpu_cloud.rollouts.changes import Json, RolloutChange, change_json, kin
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
 from edgegpu_cloud.rollouts.strategy import strategy_json
 from edgegpu_cloud.rollouts.views import RolloutView
+from edgegpu_cloud.rollouts.way_back import WayBack
 from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState
 
 _PART = 200
 """Boxes of a plan that one request asks for."""
 _VIEW, _PLAN, _BOX = TypeAdapter(RolloutView), TypeAdapter(RolloutPlan), TypeAdapter(RolloutBoxRecord)
+_BACK = TypeAdapter(WayBack)
 
 
 class RemoteRollouts:
@@ -73,6 +75,10 @@ class RemoteRollouts:
     def resume(self, number: int) -> None:
         """Resume a paused rollout."""
         self._client.send("POST", f"/rollouts/{number}/resume")
+
+    def way_back(self, number: int) -> WayBack:
+        """Return what the return of a rollout would do now."""
+        return read_as(_BACK, self._client.get(f"/rollouts/{number}/abort"))
 
     def abort(self, number: int, *, returns: bool = False) -> None:
         """Abort a rollout."""

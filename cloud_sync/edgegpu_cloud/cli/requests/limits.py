@@ -113,11 +113,11 @@ Exit status: 0 requested, 1 refused (at once or, with --wait, later). With --wai
 Pending), 1 Rejected, Failed, Unsupported, or it waits for GPU sharing, 3 not ended in time.
 --json prints {"box", "item", "rev", "report": {...} or null, "replaced": null or {"by", "at_s", "limits": {...}}, the
 limits that another person had set before}, with --preview {"answer": "fits", "fits_after_stop" or
-"never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s", "pods": "new",
-"held" (they stay, with other memory at once) or "none" (they hold just that), "live": whether --live needs no new pod,
-"not_live": why it does, "before": {"memory_units", "core"}, what the app has now, null where that is not known}; what
-is judged is "need_units" and "need_core". With -l it prints what `operations show --json` prints, of all boxes, and
-with --preview a list.
+"never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s",
+"pods_as_of_s", "pods": "new", "held" (they stay, with other memory at once) or "none" (they hold just that), "live":
+whether --live needs no new pod, "not_live": why it does, "before": {"memory_units", "core"}, what the app has now, null
+where that is not known}; what is judged is "need_units" and "need_core". With -l it prints what `operations show
+--json` prints, of all boxes, and with --preview a list.
 """
 SHOW_HELP = """\
 Show the limits that were requested on a box, and what became of them; with -l SELECTOR of all boxes with these labels.

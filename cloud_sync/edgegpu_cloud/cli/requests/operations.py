@@ -1,6 +1,7 @@
 """`edgegpu-cloud operations list`, `show`, `cancel`, `undo`: changes of many boxes, and what came of each."""
 
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -41,7 +42,7 @@ from edgegpu_cloud.cli.requests.operation_progress import (
 )
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.operations import OperationView
-from edgegpu_cloud.fleet.operations.undo import UndoPlan
+from edgegpu_cloud.fleet.operations.undo import LeftBox, UndoPlan, UndoStep
 from edgegpu_cloud.store.operations.records import BoxOutcome
 
 app = command_group("Changes of many boxes, and what came of each.")
@@ -199,12 +200,17 @@ def _print_plan(plan: UndoPlan, *, as_json: bool, whole: bool) -> None:
         if whole:
             print_json({name: getattr(plan, name) for name in fields})
         return
-    for step in plan.steps:
+    print_steps_back(plan.steps, plan.left, more_boxes=plan.more_boxes)
+
+
+def print_steps_back(steps: Sequence[UndoStep], left: Sequence[LeftBox], *, more_boxes: int) -> None:
+    """Print what boxes get back, which keep what they have, and how many were not looked at."""
+    for step in steps:
         typer.echo(step.words())
-    if plan.left:
-        print_table(("BOX", "KEEPS WHAT IT HAS"), [(one.name or one.device, one.text) for one in plan.left])
-    if plan.more_boxes:
-        typer.echo(f"not looked at: {plan.more_boxes}")
+    if left:
+        print_table(("BOX", "KEEPS WHAT IT HAS"), [(one.name or one.device, one.text) for one in left])
+    if more_boxes:
+        typer.echo(f"not looked at: {more_boxes}")
 
 
 put(app, "list", list_, LIST_HELP, "List the last operations.")

@@ -54,7 +54,9 @@ def _words(fit: PlannedFit, now_s: float) -> str:
     """Return in words of a command line why limits do not just fit on a box, or by how old reports they do."""
     if fit.preview is None:
         return f"not known: {fit.text}"
-    age = f" (reported {ago(fit.preview.as_of_s, now_s)})" if fit.is_old(now_s) else ""
+    newer_s = fit.preview.newer_pods_s
+    pods = f", its pods {ago(newer_s, now_s)}" if newer_s is not None else ""
+    age = f" (reported {ago(fit.preview.as_of_s, now_s)}{pods})" if fit.is_old(now_s) else ""
     if fit.fits:
         return f"fits{age}"
     if fit.preview.answer is FitResult.AFTER_STOP:

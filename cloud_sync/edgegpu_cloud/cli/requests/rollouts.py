@@ -38,6 +38,7 @@ from edgegpu_cloud.cli.requests.limits import (
     InterruptOption,
     MemoryOption,
 )
+from edgegpu_cloud.cli.requests.operations import print_steps_back
 from edgegpu_cloud.cli.requests.rollout_fit import print_fits, print_steps
 from edgegpu_cloud.cli.requests.rollout_options import OPTIONS_HELP, Asked, with_rollout_options
 from edgegpu_cloud.cli.requests.sharing import ExcludeOption, IsolationOption, PolicyOption, UnitOption
@@ -47,6 +48,7 @@ from edgegpu_cloud.numbers import LARGEST
 from edgegpu_cloud.rollouts.changes import RolloutChange
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
 from edgegpu_cloud.rollouts.views import RolloutView
+from edgegpu_cloud.rollouts.way_back import WayBack
 from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState, RolloutState
 from edgegpu_sync.faults import first_fault
 from edgegpu_sync.rules.ops import UpgradeArgs
@@ -130,6 +132,9 @@ Abort a rollout: queued boxes are cancelled, boxes that are at it end. With --re
 back what they had; a box that somebody else has changed since is left as it is.
 
 \b
+--return --preview changes nothing: from which values back to which, on how many boxes, and which boxes keep what they
+have. With --json {"boxes", "steps": [{"before", "after", "boxes"}], "left": [{"device", "name", "text"}],
+"more_boxes"}.
 --json prints what `rollouts show --json` does, without the boxes.
 """
 FOLLOW_HELP = """\
@@ -437,15 +442,30 @@ def abort(
     number: NumberArgument,
     *,
     returns: ReturnOption = False,
+    show_preview: PreviewOption = False,
     folder: FolderOption = DEFAULT,
     json: JsonOption = False,
 ) -> None:
     """Abort a rollout."""
+    if show_preview and not returns:
+        raise typer.BadParameter("without --return no box gets anything back", param_hint="--preview")
     with reporting(as_json=json), reached(folder) as cloud:
+        if show_preview:
+            _print_way_back(cloud.rollouts.way_back(number), as_json=json)
+            return
         cloud.rollouts.abort(number, returns=returns)
         then = ", then changed boxes get back what they had" if returns else ""
         text = f"rollout {number} is aborted: queued boxes are cancelled, boxes that are at it end{then}"
         answer(cloud.rollouts.show(number), text, as_json=json)
+
+
+def _print_way_back(found: WayBack, *, as_json: bool) -> None:
+    if as_json:
+        print_json({name: getattr(found, name) for name in ("boxes", "steps", "left", "more_boxes")})
+        return
+    print_steps_back(found.steps, found.left, more_boxes=found.more_boxes)
+    if not found.steps:
+        typer.echo("no box gets anything back")
 
 
 put(_start, "limits", start_limits, LIMITS_HELP, "Roll out the limits of an app.")

@@ -249,6 +249,7 @@ def preview_body(found: Preview) -> ApiLimitsPreview:
         ],
         notes=list(found.notes),
         as_of_s=found.as_of_s,
+        pods_as_of_s=found.pods_as_of_s,
     )
 
 

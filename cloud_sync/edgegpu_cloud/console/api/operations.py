@@ -13,6 +13,7 @@ from edgegpu_cloud.console.api.limits import preview_body
 from edgegpu_cloud.console.api.models.fleet import ApiModel, ApiPage, sharing_settings
 from edgegpu_cloud.console.api.models.limits import ApiLimitsPreview, ApiLimitsSteps
 from edgegpu_cloud.console.api.models.rollouts import ApiLimitsChange, ApiSharingChange, limits_of
+from edgegpu_cloud.console.api.models.undo import ApiUndoPlan
 from edgegpu_cloud.console.api.problems import ApiRequestError
 from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S
 from edgegpu_cloud.fleet.listing import BoxFilter
@@ -160,34 +161,6 @@ class ApiOperationBox(ApiModel):
     data: dict[str, Any] | None = Field(
         description="What the command has brought back, where `data` asks for it; null: nothing yet."
     )
-
-
-class ApiUndoStep(ApiModel):
-    """From which values back to which, by their names, on how many boxes."""
-
-    before: dict[str, Any]
-    after: dict[str, Any]
-    boxes: int
-
-
-class ApiLeftBox(ApiModel):
-    """A box that keeps what it has, and why."""
-
-    device: str
-    name: str
-    text: str
-
-
-class ApiUndoPlan(ApiModel):
-    """What the way back of an operation would do: a new operation, for the boxes that get back what they had."""
-
-    kind: OperationKind
-    args: dict[str, Any]
-    boxes: int
-    steps: list[ApiUndoStep] = Field(description="The most frequent first.")
-    left: list[ApiLeftBox]
-    more_boxes: int = Field(description="Boxes beyond those that were looked at.")
-    seen: str = Field(description="Its boxes, for `expect` when it is started.")
 
 
 class ApiUndoRequest(ApiModel):

@@ -24,6 +24,7 @@ from edgegpu_cloud.console.api.models.rollouts import (
     ApiUpgradeChange,
     limits_of,
 )
+from edgegpu_cloud.console.api.models.undo import ApiWayBack
 from edgegpu_cloud.console.api.problems import ApiRequestError
 from edgegpu_cloud.console.paths import PathNumber
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
@@ -141,6 +142,12 @@ def pause_rollout(number: PathNumber, _: ApiOperator, rollouts: ApiRollouts, onc
 def resume_rollout(number: PathNumber, _: ApiOperator, rollouts: ApiRollouts, once: Once) -> Response:
     """Resume a rollout; the gate that holds it does not count any more."""
     return once(lambda: _after(rollouts.resume, rollouts, number))
+
+
+@router.get("/{number}/abort")
+def preview_return(number: PathNumber, rollouts: ApiRollouts) -> ApiWayBack:
+    """Say what the return of a rollout would do now, as an abort with `returns` asks for it; nothing is changed."""
+    return ApiWayBack.model_validate(rollouts.way_back(number))
 
 
 @router.post("/{number}/abort", response_model=ApiRollout)

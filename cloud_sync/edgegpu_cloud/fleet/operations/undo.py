@@ -41,7 +41,7 @@ class UndoStep:
     def words(self) -> str:
         """Return the step for people who read names of options."""
         boxes = f"{self.boxes} {'box' if self.boxes == 1 else 'boxes'}"
-        return f"{_values(self.before)} -> {_values(self.after)} on {boxes}"
+        return f"{_values(self.before)} -> {_values(self.after) or 'not known'} on {boxes}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

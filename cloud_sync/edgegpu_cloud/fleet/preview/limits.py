@@ -27,6 +27,8 @@ def _units(number: int) -> str:
 class Preview:
     """What would come of new limits, by the last reports; `as_of_s`: the oldest of them, seconds since 1970.
 
+    `pods_as_of_s`: since when the pods of all its boxes are known to be so; None: not said by the server.
+
     `answer` and `cards` are the verdict of `edgegpu_core.limits` on new pods; where the pods stay, the limits fit.
     `pods`: whether they stay. `live`: whether the limits take no new pod, if `live` is asked. `not_live`: why they do,
     where it was asked; else empty. `before`: what the container has now.
@@ -40,10 +42,16 @@ class Preview:
     cards: Sequence[CardNumbers]
     notes: Sequence[str]
     as_of_s: float
+    pods_as_of_s: float | None = None
     pods: PodChange = PodChange.NEW
     live: bool = False
     not_live: str = ""
     before: PresentLimits = UNKNOWN
+
+    @property
+    def newer_pods_s(self) -> float | None:
+        """Since when its pods are known to be so, where that is later than what is known of its cards."""
+        return self.pods_as_of_s if self.pods_as_of_s is not None and self.pods_as_of_s > self.as_of_s else None
 
     @property
     def after(self) -> RequestedAmounts:
@@ -112,6 +120,7 @@ def preview_of(case: PreviewCase, wanted: Limits) -> Preview:
         cards=verdict.cards,
         notes=_notes(case.own, wanted),
         as_of_s=min(one.as_of_s for one in case.reports),
+        pods_as_of_s=min(one.pods_as_of_s for one in case.reports),
         pods=pods,
         live=not why_not,
         not_live=why_not if wanted.live else "",

@@ -107,10 +107,15 @@ class AlertTable:
         if any(one["firing_at_s"] is not None for one in alerts):
             self._changed()
 
-    def firing(self, scope: Sequence[LabelTerm] = ()) -> int:
-        """Return how many alerts of boxes in a scope fire; without one those of no box too."""
+    def firing(self, scope: Sequence[LabelTerm] = (), *, unsilenced_at_s: float | None = None) -> int:
+        """Return how many alerts of boxes in a scope fire; without one those of no box too.
+
+        `unsilenced_at_s`: count those alone that nobody has silenced at that moment, seconds since 1970.
+        """
         c = _ALERTS.c
-        fires = (c.open_key.is_not(None), c.firing_at_s.is_not(None), *in_scope(c.device, scope))
+        fires = [c.open_key.is_not(None), c.firing_at_s.is_not(None), *in_scope(c.device, scope)]
+        if unsilenced_at_s is not None:
+            fires.append(c.silenced_until_s <= unsilenced_at_s)
         return int(self._connection.execute(select(func.count()).select_from(_ALERTS).where(*fires)).scalar_one())
 
     def add(self, alerts: Sequence[Values]) -> list[int]:

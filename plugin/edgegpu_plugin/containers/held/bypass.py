@@ -93,7 +93,7 @@ class BypassDetector:
 
     kills: bool
     """Whether a process that does not count in its container's usage file is killed, where that harms no other."""
-    proc: Path = Path("/proc")
+    proc: Path
     uses: Mapping[tuple[ContainerKey, str], int] = field(default_factory=dict, init=False)
     """The bytes that the driver counted of held containers at the last look, by card, where it says them."""
     _listed: Collection[str] = field(default=(), init=False)

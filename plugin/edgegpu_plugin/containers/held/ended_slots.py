@@ -45,7 +45,7 @@ class EndedSlots(Repeated):
         )
 
 
-def free_ended_slots(usages: Iterable[Path], proc: Path = Path("/proc")) -> int:
+def free_ended_slots(usages: Iterable[Path], proc: Path) -> int:
     """Free the slots of usage files whose processes have ended; return how many.
 
     A file whose slots are all of this process's namespace is left to its processes: of a pod with hostPID. So is one in

@@ -13,7 +13,7 @@ _ROOT_AT = 3
 """In a line of /proc/PID/mountinfo: what of its file system is mounted (proc_pid_mountinfo(5))."""
 
 
-def mounted_folders(root: Path, proc: Path = Path("/proc")) -> frozenset[str]:
+def mounted_folders(root: Path, proc: Path) -> frozenset[str]:
     """Return the names of the folders below a folder that are mounted for some process, whole or by the usage file.
 
     A container's programs need not have the files open. The containers' folder may be a file system of its own, as by

@@ -27,7 +27,7 @@ A pod's author can forge it, and says with it that his own programs get nothing.
 class UnwritableUsage:
     """What was found in containers; `look` is called on one thread, `reason` on any."""
 
-    proc: Path = Path("/proc")
+    proc: Path
     _processes: PodProcesses = field(init=False)
     _found: frozenset[ContainerKey] = field(default=frozenset(), init=False)
 

@@ -54,7 +54,7 @@ _NOTHING = ImageFindings()
 class ImageCheck:
     """What the images of running containers mean for the limiter; `check` is called on one thread, `reason` on any."""
 
-    proc: Path = Path("/proc")
+    proc: Path
     machine: str = platform.machine()
     limit_s: float = 2.0
     """How long one look may take: a container's author can have a file system there that never answers."""

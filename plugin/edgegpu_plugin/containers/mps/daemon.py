@@ -79,7 +79,7 @@ class MpsDaemon:
     root: Path
     """The driver's root."""
     run: Path
-    proc: Path = Path("/proc")
+    proc: Path
     clock: Callable[[], float] = time.monotonic
     _known: tuple[float, str] | None = field(default=None, init=False)
     _has_quit: bool = field(default=False, init=False)

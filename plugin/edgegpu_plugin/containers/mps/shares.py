@@ -20,18 +20,19 @@ from edgegpu_plugin.records.node_state import NodeState
 class MpsShares:
     """The daemon, its clients, and which of the node's cards it can share."""
 
-    def __init__(self, state: NodeState, *, root: Path, run: Path, is_wanted: bool) -> None:
+    def __init__(self, state: NodeState, *, root: Path, run: Path, proc: Path, is_wanted: bool) -> None:
         """Build what the node has of MPS.
 
         Args:
             state: what is known of this node.
             root: the root of the driver's files.
             run: the run folder.
+            proc: where the clients are looked up.
             is_wanted: whether containers of pods that choose nothing have such shares.
         """
         self._state = state
         self._is_wanted = is_wanted
-        self._daemon = MpsDaemon(root=root, run=run)
+        self._daemon = MpsDaemon(root=root, run=run, proc=proc)
         self.clients = MpsClients(daemon=self._daemon)
         """Which containers have processes that are no clients."""
 

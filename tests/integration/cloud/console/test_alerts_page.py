@@ -56,7 +56,7 @@ def test_what_fires_leads_to_its_box_and_says_what_to_do(site: ConsoleSite) -> N
     assert rows(site.client().get("/alerts?kind=alarm&show=all").text) == ["2", "1"]
     chinese = site.client(language="zh").get("/alerts").text
     assert "标记为已读" in chinese
-    assert "2 条告警未结束" in chinese
+    assert "2 条未静默的告警" in chinese
 
 
 def test_an_alarm_that_is_marked_as_seen_ends_its_alert(site: ConsoleSite) -> None:
@@ -90,14 +90,23 @@ def test_alerts_of_one_cause_are_counted_and_silenced_together(site: ConsoleSite
         alarm(site, device, "card 1 fell off the bus")
     alarm(site, devices[0], "no disk", kind="disk.full")
     client = site.client("otto")
-    page = client.get("/alerts").text
-    causes = page[page.index('id="causes"') : page.index("<table")]
-    assert "3 alerts" in causes
-    assert "disk.full" not in causes, "one alert is no group"
+
+    def causes_shown() -> str:
+        page = client.get("/alerts").text
+        return page[page.index('id="causes"') : page.index("<table")]
+
+    assert "3 alerts" in causes_shown()
+    assert "disk.full" not in causes_shown(), "one alert is no group"
+    assert " silenced" not in causes_shown()
     form = {"csrf": "csrf-of-otto", "kind": "alarm", "about": "card.lost"}
     assert client.post("/alerts/silence", data={**form, "do": "7200"}).status_code == 303
     page = client.get("/alerts").text
     assert page.count("silenced until") == 3
+    assert '<span class="muted">silenced</span>' in causes_shown()
+    assert counted(client.get("/alerts/count").text) == "1", "the badge counts what nobody has silenced"
+    assert client.post("/alerts/1", data={"csrf": "csrf-of-otto", "do": "0"}).status_code == 303
+    assert '<span class="muted">2 of 3 silenced</span>' in causes_shown()
+    assert counted(client.get("/alerts/count").text) == "2"
     assert client.post("/alerts/silence", data={**form, "do": "0"}).status_code == 303
     assert "silenced until" not in client.get("/alerts").text
     for wrong, status in (

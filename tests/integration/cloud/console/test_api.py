@@ -98,6 +98,7 @@ ENDPOINTS: tuple[tuple[str, str, object, tuple[str, ...]], ...] = (
     ("GET", "/rollouts/{number}/boxes", None, VIEW),
     ("POST", "/rollouts/{number}/pause", None, CHANGE),
     ("POST", "/rollouts/{number}/resume", None, CHANGE),
+    ("GET", "/rollouts/{number}/abort", None, VIEW),
     ("POST", "/rollouts/{number}/abort", {"returns": False}, CHANGE),
     ("GET", "/events", None, VIEW),
     ("POST", "/boxes/{box}/confirm", None, CHANGE),

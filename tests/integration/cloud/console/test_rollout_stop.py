@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kits.browser import browser
 from kits.cert import Authority
 from kits.console import OTTO, ConsoleSite
-from kits.rolloutbed import RolloutBed
+from kits.rolloutbed import QUICK, RolloutBed
 from playwright.sync_api import expect
 
 from edgegpu_cloud.fleet.specs import SharingSettings
+from edgegpu_cloud.rollouts.strategy import FailurePolicy
 from edgegpu_cloud.store.rollouts.records import RolloutState
 
 if TYPE_CHECKING:
@@ -44,22 +46,46 @@ def test_it_is_stopped_by_one_press_at_the_top_and_goes_on_with_the_number_typed
 
 
 def test_what_comes_back_is_said_before_and_what_somebody_has_changed_since_stays(tmp_path: Path) -> None:
-    bed = RolloutBed(tmp_path / "bed", boxes=4)
+    bed = RolloutBed(tmp_path / "bed", boxes=5)
     bed.book(4).values["policy"] = "spread"  # set on the box itself
     bed.connect_all()
     bed.fleet.set_settings(bed.devices[1], SharingSettings(policy="best-fit"))
     bed.settle(3)
     bed.to_the_end(bed.start())
     bed.fleet.set_settings(bed.devices[2], SharingSettings(policy="best-fit"))
+    bed.fleet.revoke(bed.devices[4])
     client = ConsoleSite(bed.store, now_s=bed.world.clock()).client("otto")
     assert steps_of(client) == [
         "Policy spread → Policy best-fit : 1 box",
         "Policy spread → Policy first-fit : 1 box",
         "Policy spread → Policy spread : 1 box",
     ]
-    (left,) = [box.name for box in bed.rollouts.boxes(1) if box.device == bed.devices[2]]
-    told = words(client.get("/rollouts/1").text)
-    assert f"1 box keeps what it has {left} : somebody else has changed it since" in told
+    names = {box.device: box.name for box in bed.rollouts.boxes(1)}
+    left = {
+        names[bed.devices[2]]: "somebody else has changed it since",
+        names[bed.devices[4]]: "the box was revoked, set aside, blocked or forgotten",
+    }
+    back = ConsoleSite(bed.store, now_s=bed.world.clock()).api("otto").get("/rollouts/1/abort").json()
+    assert [(one["before"], one["after"], one["boxes"]) for one in back["steps"]] == [
+        ({"policy": "spread"}, {"policy": after}, 1) for after in ("best-fit", "first-fit", "spread")
+    ]
+    assert (back["boxes"], back["more_boxes"]) == (3, 0)
+    assert {one["name"]: one["text"] for one in back["left"]} == left
+    page = words(client.get("/rollouts/1").text)
+    assert "2 boxes keep what they have" in page
+    assert all(f"{name} : {text}" in page for name, text in left.items())
+    bed.store.close()
+
+
+def test_a_box_that_never_said_what_it_had_gets_back_what_is_not_known(tmp_path: Path) -> None:
+    bed = RolloutBed(tmp_path / "bed", boxes=1)
+    bed.network.connect(bed.box(bed.devices[0]))  # it reports no cards
+    bed.book(1).fails = True
+    bed.to_the_end(bed.start(replace(QUICK, on_failure=FailurePolicy.STOP)))
+    assert bed.rollouts.show(1).state is RolloutState.STOPPED
+    client = ConsoleSite(bed.store, now_s=bed.world.clock()).client("otto")
+    assert steps_of(client) == ["Policy spread → not known : 1 box"]
+    assert [step.words() for step in bed.rollouts.way_back(1).steps] == ["policy spread -> not known on 1 box"]
     bed.store.close()
 
 

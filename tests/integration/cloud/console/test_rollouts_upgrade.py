@@ -12,6 +12,7 @@ from kits.modelbox import ModelBox
 from kits.rolloutbed import EachCommit, RolloutBed
 from starlette.testclient import TestClient
 
+from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.store.rollouts.records import RolloutBoxState, RolloutState
 from edgegpu_sync.messages.telemetry import BoxHealth
 from edgegpu_sync.states import CommandState, ResultCode
@@ -148,6 +149,8 @@ def test_a_failed_box_is_upgraded_by_another_rollout_that_asks_the_others_nothin
     assert refused.status_code == 400
     assert "boxes take no older version of the agent" in refused.text
     assert "an older version is installed on the box" in refused.text
+    with pytest.raises(CloudError, match="boxes take no older version of the agent"):
+        hall.bed.rollouts.way_back(number)
     assert hall.client.post(f"/rollouts/{hall.number}/resume", data=form).status_code == 303
     hall.bed.to_the_end(number)
     assert hall.versions() == [NEW, NEW, OLD, NEW, NEW, NEW]

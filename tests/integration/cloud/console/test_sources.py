@@ -47,6 +47,21 @@ def test_cards_and_pods_have_their_own_ages(site: ConsoleSite) -> None:
     assert (body["cards_at_s"], body["pods_at_s"]) == (site.now_s - 550, site.now_s - 10)
 
 
+def test_a_preview_has_the_ages_of_the_cards_and_of_the_pods(site: ConsoleSite) -> None:
+    device = reported(site, box("hall-1", (card("0"),)))
+    preview = f"/boxes/{device}/limits/default/asr/main?memory=2&core=1"
+    site.now_s += 420
+    assert "By what the box reported 7 minutes ago." in site.client().get(preview).text
+    newer = box("hall-1", (card("0"),), PODS)
+    site.report(device, replace(newer, latest={TopicKind.ALLOC: newer.latest[TopicKind.ALLOC]}))
+    site.now_s += 10
+    page = site.client().get(preview).text
+    assert "By the cards as the box reported 7 minutes ago, and the pods as it reported 10 seconds ago." in page
+    limits = {"namespace": "default", "app": "asr", "container": "main", "memory_units": 2, "core": 1}
+    body = site.api().post(f"/boxes/{device}/limits/preview", json=limits).json()
+    assert (body["as_of_s"], body["pods_as_of_s"]) == (site.now_s - 430, site.now_s - 10)
+
+
 def test_with_sharing_off_there_are_no_figures_in_red(site: ConsoleSite) -> None:
     device = reported(site, box("hall-1", (card("0", 0),), PODS, sharing=False, unit_mib=0))
     page, words = site.client().get(f"/boxes/{device}").text, cards_of(site, device)

@@ -97,3 +97,4 @@ class ApiLimitsPreview(ApiModel):
     cards: list[ApiCardNumbers]
     notes: list[str]
     as_of_s: float
+    pods_as_of_s: float | None = Field(description="Since when the pods of all its boxes are known to be so.")
