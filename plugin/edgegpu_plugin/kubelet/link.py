@@ -240,6 +240,8 @@ class KubeletLink:
             return
         with contextlib.closing(channel(str(self._socket))) as link:
             self._link = link
+            if self._stopping.is_set():  # `stop` may have looked for the channel before
+                return
             caller = RegistrationCaller(link)
             asked = {
                 endpoint: self._executor.submit(
