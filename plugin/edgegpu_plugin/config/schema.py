@@ -100,7 +100,8 @@ class KubeletSection(Section):
     ] = True
     resolv_conf: Annotated[
         AbsolutePath | None,
-        says("the file of kubelet's --resolv-conf, where that is a link for kubelet alone, an absolute path"),
+        BeforeValidator(none_if_auto),
+        says("auto, or the file of kubelet's --resolv-conf, where that is a link for kubelet alone, an absolute path"),
     ] = None
 
     @property
