@@ -217,8 +217,9 @@ def test_a_driver_that_is_newer_than_the_limiters_list_is_told_and_containers_st
 
 
 def test_a_compute_limit_that_does_not_hold_is_told(start: Start) -> None:
-    # Events that cannot be asked may be a capture's, and every stream captures: the limiter leaves each launch alone.
-    bed = start(failing(cuEventElapsedTime=400, cuStreamIsCapturing=906))
+    # Events that cannot be asked may be a capture's, and every stream captures, in a driver that tells no capture from
+    # another: the limiter leaves each launch alone.
+    bed = start(failing(cuEventElapsedTime=400, cuStreamIsCapturing=906, cuStreamGetCaptureInfo=801))
     tried(bed, "loose")
     bed.apply(pod("held", share(4)))
     runs(bed, "held")

@@ -43,7 +43,8 @@ MEMORY, CORE = memory_ids(CARD, 29)[:4], core_ids(CARD)[:10]
 class Box:
     """A node's state with kubelet's checkpoint, and its isolation."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, proc: Path | None = None) -> None:
+        """Make the node; without `proc`, where processes are looked up, it has this process alone."""
         self.run, self.saved, self._checkpoint = folder / "run", folder / "saved", folder / "checkpoint"
         self.state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=self._checkpoint)
         self.state.set_cards(
@@ -57,15 +58,17 @@ class Box:
         self.libraries.mkdir()
         for name in LIBRARIES:
             (self.libraries / name).write_bytes(library(name))
-        (self.run.parent / "proc").mkdir(exist_ok=True)
-        (self.run.parent / f"proc/{os.getpid()}").symlink_to(f"/proc/{os.getpid()}")
+        self._proc = proc or folder / "proc"
+        if proc is None:
+            self._proc.mkdir(exist_ok=True)
+            (self._proc / f"{os.getpid()}").symlink_to(f"/proc/{os.getpid()}")
         self.limiter = self.isolation()
         self._entries: list[dict[str, object]] = []
 
     def isolation(self, mode: PluginIsolation = PluginIsolation.LIMITER) -> IsolatedContainers:
         settings = IsolationSection(mode=mode, context_mib=64, libraries=self.libraries)
-        live, driver, proc = LiveLimits(self.saved), self.run / "no driver", self.run.parent / "proc"
-        return IsolatedContainers(settings, self.state, run=self.run, live=live, driver=driver, proc=proc)
+        live, driver = LiveLimits(self.saved), self.run / "no driver"
+        return IsolatedContainers(settings, self.state, run=self.run, live=live, driver=driver, proc=self._proc)
 
     def book(
         self,

@@ -157,7 +157,7 @@ def mountable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
     if request.param == TMPFS:
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(root)], check=True)
     try:
-        machine = Box(tmp_path)
+        machine = Box(tmp_path, proc=Path("/proc"))
         card = f"GPU-{uuid4()}"  # the folder's name comes of it: tests that run beside this one look at all mounts too
         machine.state.set_cards((replace(machine.state.cards()[0], uuid=card),))
         machine.book("u", *device_ids(machine))
