@@ -41,10 +41,9 @@ MEMORY, CORE = memory_ids(CARD, 29)[:4], core_ids(CARD)[:10]
 
 
 class Box:
-    """A node's state with kubelet's checkpoint, and its isolation."""
+    """A node's state with kubelet's checkpoint, and its isolation; it sees this process, or those in `proc`."""
 
     def __init__(self, folder: Path, *, proc: Path | None = None) -> None:
-        """Make the node; without `proc`, where processes are looked up, it has this process alone."""
         self.run, self.saved, self._checkpoint = folder / "run", folder / "saved", folder / "checkpoint"
         self.state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=self._checkpoint)
         self.state.set_cards(
@@ -65,8 +64,10 @@ class Box:
         self.limiter = self.isolation()
         self._entries: list[dict[str, object]] = []
 
-    def isolation(self, mode: PluginIsolation = PluginIsolation.LIMITER) -> IsolatedContainers:
-        settings = IsolationSection(mode=mode, context_mib=64, libraries=self.libraries)
+    def isolation(
+        self, mode: PluginIsolation = PluginIsolation.LIMITER, compute: ComputePolicy = ComputePolicy.STRICT
+    ) -> IsolatedContainers:
+        settings = IsolationSection(mode=mode, compute=compute, context_mib=64, libraries=self.libraries)
         live, driver = LiveLimits(self.saved), self.run / "no driver"
         return IsolatedContainers(settings, self.state, run=self.run, live=live, driver=driver, proc=self._proc)
 
@@ -217,15 +218,11 @@ def test_a_whole_card_without_memory_has_all_units_of_the_card(box: Box) -> None
 
 def test_a_share_of_the_time_is_written_unless_the_node_holds_none(box: Box) -> None:
     def text(compute: ComputePolicy, *ids: tuple[str, ...]) -> str:
-        settings = IsolationSection(
-            mode=PluginIsolation.LIMITER, context_mib=64, compute=compute, libraries=box.libraries
-        )
-        limiter = IsolatedContainers(settings, box.state, run=box.run, live=LiveLimits(box.run), proc=Path("/proc"))
+        limiter = box.isolation(compute=compute)
         box.book("u", *ids)
         limiter.prepare("u", "main")
-        told = limiter.states(box.state.snapshot(), by_runtime=False)[("u", "main")]
+        (card,) = limiter.states(box.state.snapshot(), by_runtime=False)[("u", "main")].to_json()["cards"]
         box.release("u")
-        (card,) = told.to_json()["cards"]
         return f"{card['core_percent']} {folders(box)[0].joinpath('limits').read_text().split('context_bytes=')[1]}"
 
     some = core_ids(CARD)[:30]
