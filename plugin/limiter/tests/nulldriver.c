@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "../cuda/cuda.h"
+#include "sanitizer.h"
 
 #define API __attribute__((visibility("default")))
 #define PITCH 256
@@ -120,11 +121,11 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 	return device == 0 ? CUDA_SUCCESS : 101;
 }
 
-static CUdevice *dead;			/* the last context that was destroyed: its address comes again */
+static void *dead;			/* the last context that was destroyed: its address comes again */
 
 API CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
 {
-	CUdevice *made = __atomic_exchange_n(&dead, NULL, __ATOMIC_SEQ_CST);
+	CUdevice *made = sanitizer_exchange(&dead, NULL);
 
 	(void)flags;
 	if (made == NULL)
@@ -165,7 +166,7 @@ API CUresult cuCtxDestroy_v2(CUcontext context)
 	if (current == context)
 		current = NULL;
 	*(CUdevice *)context = -1;
-	free(__atomic_exchange_n(&dead, (CUdevice *)context, __ATOMIC_SEQ_CST));
+	free(sanitizer_exchange(&dead, context));
 	call_back();
 	return CUDA_SUCCESS;
 }
