@@ -20,7 +20,7 @@ from e2e.conftest import LOGS, SERVER, insert_cards
 from e2e.k3s import K3s
 from e2e.manifests import container, deployment, pod_spec
 from e2e.plugin_node import cards
-from e2e.startwait import own_resolv_conf, start_wait
+from e2e.startwait import own_resolv_conf, running_init, start_wait
 from lab.labkit import wait_until
 
 REPLICAS = 20
@@ -59,25 +59,13 @@ def upper_bound(failures: int, trials: int, certain: float = CERTAIN) -> float:
     return high
 
 
-def running(k3s: K3s, namespace: str) -> set[str]:
-    """Return the UIDs of the pods, once all run and no other is there."""
-
-    def probe() -> set[str]:
-        pods = k3s.pods(namespace, "init")
-        ready = [pod for pod in pods if pod["status"].get("phase") == "Running"]
-        whole = len(pods) == len(ready) == REPLICAS
-        return {pod["metadata"]["uid"] for pod in pods} if whole else set()
-
-    return wait_until(probe, what=f"{REPLICAS} pods run and no other is there", timeout_s=300, every_s=0.5)
-
-
 @pytest.mark.usefixtures("busy")
 @pytest.mark.timeout(180 * (RESTARTED // REPLICAS + 5))
 def test_a_busy_machines_kubelet_has_the_devices_in_time(k3s: K3s, namespace: str) -> None:
     prepare = container("prepare", 1, 1, command=["true"])
     spec = pod_spec(container(memory=1, core=1), init=[prepare], nodeSelector={"kubernetes.io/hostname": SERVER})
     k3s.apply(deployment("init", spec, namespace=namespace, replicas=REPLICAS))
-    pods = running(k3s, namespace)
+    pods = running_init(k3s, namespace, REPLICAS)
     restarted, lost, registered, waited = 0, [], [], 0
     while restarted < RESTARTED:
         k3s.server.kill()
@@ -88,7 +76,7 @@ def test_a_busy_machines_kubelet_has_the_devices_in_time(k3s: K3s, namespace: st
         k3s.wait_phase(namespace, "new", "Running")
         registered.append(k3s.nodes[SERVER].status()["kubelet"]["registered_ms"])
         waited += start_wait(k3s)["waits"] is True
-        after = running(k3s, namespace)
+        after = running_init(k3s, namespace, REPLICAS)
         lost.append(len(pods - after))
         restarted, pods = restarted + REPLICAS, after
         k3s.kubectl("delete", "deployment", "new", "-n", namespace, "--now")

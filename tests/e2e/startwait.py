@@ -43,3 +43,15 @@ def link_of(k3s: K3s) -> Path:
 def wait_given_back(k3s: K3s) -> None:
     """Wait until kubelet reads the machine's file again."""
     wait_until(lambda: link_of(k3s).is_symlink(), what="kubelet's resolv.conf is the link again")
+
+
+def running_init(k3s: K3s, namespace: str, replicas: int) -> set[str]:
+    """Return the UIDs of the pods of the app `init`, once so many run and no other is there."""
+
+    def probe() -> set[str]:
+        pods = k3s.pods(namespace, "init")
+        ready = [pod for pod in pods if pod["status"].get("phase") == "Running"]
+        whole = len(pods) == len(ready) == replicas
+        return {pod["metadata"]["uid"] for pod in pods} if whole else set()
+
+    return wait_until(probe, what=f"{replicas} pods run and no other is there", timeout_s=300, every_s=0.5)

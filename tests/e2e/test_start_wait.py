@@ -7,14 +7,14 @@ all of these pods fail.
 import contextlib
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from e2e.conftest import SERVER, insert_cards
 from e2e.k3s import K3s
 from e2e.manifests import container, deployment, pod_spec
 from e2e.plugin_node import cards
-from e2e.startwait import link_of, own_resolv_conf, start_wait, wait_given_back
+from e2e.startwait import link_of, own_resolv_conf, running_init, start_wait, wait_given_back
+from kits.lease import keeps_waiting
 from lab.labkit import wait_until
 
 SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
@@ -30,18 +30,6 @@ def waits(request: pytest.FixtureRequest, k3s: K3s) -> Iterator[bool]:
         insert_cards(k3s, {SERVER: cards(7611, 7611)})
         yield wait_at_start
         k3s.nodes[SERVER].stop()
-
-
-def running(k3s: K3s, namespace: str) -> set[str]:
-    """Return the UIDs of the pods, once all run and no other is there."""
-
-    def probe() -> set[str]:
-        pods = k3s.pods(namespace, "init")
-        ready = [pod for pod in pods if pod["status"].get("phase") == "Running"]
-        whole = len(pods) == len(ready) == REPLICAS
-        return {pod["metadata"]["uid"] for pod in pods} if whole else set()
-
-    return wait_until(probe, what=f"{REPLICAS} pods run and no other is there", timeout_s=300, every_s=0.5)
 
 
 def is_new(k3s: K3s) -> Callable[[], bool]:
@@ -62,7 +50,7 @@ def test_pods_that_are_admitted_anew_live_where_kubelet_waits(k3s: K3s, namespac
     prepare = container("prepare", 1, 1, command=["true"])
     spec = pod_spec(container(memory=1, core=1), init=[prepare], nodeSelector={"kubernetes.io/hostname": SERVER})
     k3s.apply(deployment("init", spec, namespace=namespace, replicas=REPLICAS))
-    pods, node, has_new_socket = running(k3s, namespace), k3s.nodes[SERVER], is_new(k3s)
+    pods, node, has_new_socket = running_init(k3s, namespace, REPLICAS), k3s.nodes[SERVER], is_new(k3s)
     k3s.server.kill()  # it starts again after 5 s
     if waits:
         wait_until(lambda: not link_of(k3s).is_symlink(), what="the lease is taken", every_s=0.05)
@@ -70,7 +58,9 @@ def test_pods_that_are_admitted_anew_live_where_kubelet_waits(k3s: K3s, namespac
     try:
         wait_until(has_new_socket, what="kubelet opens its socket", timeout_s=120, every_s=0.05)
         if waits:
-            wait_until(lambda: is_kept(k3s), what="the kernel keeps kubelet in its open()", timeout_s=120)
+            wait_until(
+                lambda: keeps_waiting(link_of(k3s)), what="the kernel keeps kubelet in its open()", timeout_s=120
+            )
         else:
             wait_until(lambda: pods & ended(k3s, namespace), what="kubelet has ended pods", timeout_s=120)
     finally:
@@ -80,16 +70,10 @@ def test_pods_that_are_admitted_anew_live_where_kubelet_waits(k3s: K3s, namespac
     # A new pod that runs shows that kubelet has looked at the others.
     k3s.apply(deployment("new", pod_spec(container(memory=1, core=1)), namespace=namespace))
     k3s.wait_phase(namespace, "new", "Running")
-    lost = pods - running(k3s, namespace)
+    lost = pods - running_init(k3s, namespace, REPLICAS)
     wait_given_back(k3s)
     assert start_wait(k3s)["waits"] is waits, start_wait(k3s)
     assert not lost if waits else lost == pods
-
-
-def is_kept(k3s: K3s) -> bool:
-    """Return whether somebody waits for the lease on kubelet's resolv.conf."""
-    mark = f":{link_of(k3s).lstat().st_ino} "
-    return any("BREAKING" in line and mark in line for line in Path("/proc/locks").read_text().splitlines())
 
 
 def ended(k3s: K3s, namespace: str) -> set[str]:

@@ -115,7 +115,7 @@ def check_resources(probe: BoxProbe) -> CheckResult:
             return result_of(problems)
         return skipped(f"registered; the Node object was not seen: {unseen.shut.text} (see the check `kubeconfig`)")
     details = [f"{name} {allocatable.get(name, 'not there')}" for name in names]
-    details += _start_wait(status)
+    details += _start_wait_details(status)
     for name, number in zip(names, wanted, strict=True):
         problems += _offer(probe, name, str(allocatable.get(name, "")), number)
     problems += _written_ids(probe, status)
@@ -148,7 +148,7 @@ def _registration(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckP
 
 def _unheld_start(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckProblem]:
     """Yield that kubelet does not wait at its start where plugin.yaml names a file for that."""
-    wait = (status.get("kubelet") or {}).get("start_wait") or {}
+    wait = _start_wait(status)
     if probe.settings.kubelet_resolv_conf is not None and wait.get("waits") is False:
         yield warning(
             f"kubelet does not wait for the devices at its start, and may fail pods then: {wait.get('why')}",
@@ -156,9 +156,14 @@ def _unheld_start(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckP
         )
 
 
-def _start_wait(status: Mapping[str, Any]) -> Iterator[str]:
-    wait = (status.get("kubelet") or {}).get("start_wait") or {}
-    if wait:
+def _start_wait(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the plugin says of kubelet's last start; nothing of an older plugin."""
+    wait: Mapping[str, Any] = (status.get("kubelet") or {}).get("start_wait") or {}
+    return wait
+
+
+def _start_wait_details(status: Mapping[str, Any]) -> Iterator[str]:
+    if wait := _start_wait(status):
         answer = start_wait_words(wait.get("waits"), str(wait.get("why")))
         yield f"kubelet waits for the devices at its start: {answer}"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from integration.linkkit import MODEL, WAIT_S, Box, Kubelet, until
+from kits.lease import keeps_waiting
 
 from edgegpu_plugin.kubelet.start_lease import LONGEST_WAIT_S, ShutdownState, StartLease
 
@@ -56,9 +57,7 @@ class Node:
 
     def wait_kept(self, thread: "subprocess.Popen[bytes]") -> None:
         """Wait until the kernel keeps the thread in its open()."""
-        mark = f":{self.state.stat().st_ino} "
-        locks = Path("/proc/locks")
-        until(lambda: any("BREAKING" in line and mark in line for line in locks.read_text().splitlines()))
+        until(lambda: keeps_waiting(self.state))
         assert thread.poll() is None
 
     def wait_taken(self) -> None:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from kits.lease import keeps_waiting
 
 from edgegpu_plugin.kubelet.start_lease import (
     LISTS_TAKEN_S,
@@ -94,8 +95,8 @@ def own(tmp_path: Path, machine: Path) -> Path:
 
 def wait_kept(reader: "subprocess.Popen[str]", path: Path) -> None:
     """Wait until the kernel keeps a process in its open() of a file."""
-    mark, deadline = f":{path.stat().st_ino} ", time.monotonic() + WAIT_S
-    while not any("BREAKING" in line and mark in line for line in Path("/proc/locks").read_text().splitlines()):
+    deadline = time.monotonic() + WAIT_S
+    while not keeps_waiting(path):
         assert time.monotonic() < deadline, "it was not kept waiting"
         os.sched_yield()
     assert reader.poll() is None
