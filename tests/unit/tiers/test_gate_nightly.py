@@ -38,8 +38,8 @@ def test_every_step_of_a_lane_is_joined() -> None:
     assert logged == set(joined[1].split())
 
 
-def test_what_failed_runs_again_when_the_lanes_are_done_and_the_table_is_last() -> None:
-    texts = ("joined box", "gate rerun", "step shares", "gate summary")
+def test_what_failed_runs_again_after_lanes_and_shares_and_the_table_is_last() -> None:
+    texts = ("joined box", "step shares", "gate rerun", "step bench", "gate summary")
     places = [CI.index(f"\n    {text}") for text in texts]
     assert places == sorted(places)
     assert CI[places[-1] :].count("\n    ") == 1
