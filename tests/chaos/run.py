@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -143,11 +144,14 @@ def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
         controllers=plan.controllers,
         lost_s=plan.lost_s,
     )
-    moves = PartitionMoves(here.controllers, here.store)
-    rogue = Rogue(here.open_port, rng)
-    load = Load(here, rng)
-    wide = FleetChanges(here.store, {device_id(box.device): box.name for box in here.boxes}) if here.further else None
-    try:
+    with ExitStack() as ends:
+        ends.callback(here.close)
+        moves = PartitionMoves(here.controllers, here.store)
+        rogue = Rogue(here.open_port, rng)
+        ends.callback(rogue.close)
+        load = Load(here, rng)
+        ends.callback(load.close)
+        wide = FleetChanges(here.store, {device_id(box.device): box.name for box in here.boxes}) if here.further else None
         wait_heard(rogue)
         faults = Faults(here, rogue, rng, aimed=plan.aimed)
         _storm(plan, here, load, faults, moves, wide)
@@ -157,10 +161,6 @@ def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
         verdict.stuck += faults.errors
         if plan.controllers > 1:
             judge_faults(verdict, faults.counted, asked=plan.commands, partitions_taken=len(moves.taken_s))
-    finally:
-        load.close()
-        rogue.close()
-        here.close()
     return Outcome(
         plan=plan,
         verdict=verdict,

@@ -6,11 +6,13 @@ import json
 import os
 import random
 import shutil
+import socket
 import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import yaml
 from chaos import machine
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from chaos.booted import Booted
     from chaos.machine import Machine
 
-READY_S = 60.0
+READY_S = 300.0
+"""Against what hangs: three controllers, HTTPS and a booted box start at once, beside whatever the machine has to do."""
 
 _CLOUD = str(machine.BIN / "edgegpu-cloud")
 
@@ -152,7 +155,11 @@ def build(
         database=database,
         lost_s=lost_s,
     )
-    _enrol(site, layout, told)
+    try:
+        _enrol(site, layout, told)
+    except BaseException:
+        site.close()  # else its processes go on, beside whatever comes next
+        raise
     return site
 
 
@@ -242,13 +249,19 @@ def _broker_files(layout: CloudLayout, *, boxes: int, controllers: int, anybody:
         file.write(f"\nlistener {anybody} 127.0.0.1\nallow_anonymous true\n")
 
 
+def _answers(host: str, port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex((host, port)) == 0
+
+
 def _enrol(site: Site, layout: CloudLayout, told: dict[str, str]) -> None:
     token = _cloud(layout, "enrol", "--count", str(len(site.boxes)))["token"]
     for box in site.boxes:
         machine.belongs(box, url=told["url"], ca_sha256=told["ca_sha256"], token=token)
         box.serve()
         box.agent.held = True
-    site.tend()
+    address = urlsplit(told["url"])
+    site.wait(lambda: _answers(str(address.hostname), int(address.port or 0)), what="HTTPS answers")
     for box in site.boxes:
         box.agent.held = False
         identity = box.folder / "var/lib/edgegpu/identity/device.json"

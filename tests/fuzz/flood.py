@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -250,10 +251,12 @@ def flood(place: Path, *, messages: int, number: int, bug: str = "", patience_s:
     """Do it all in an empty folder; with a `bug` of BUGS, which has to be found."""
     began, rng, stranger = time.monotonic(), random.Random(number), Signer.of(Ed25519PrivateKey.generate())
     here = site.build(place, boxes=2, launcher=(str(machine.BIN / "edgegpu-agent"),), rng=rng)
-    mouth = Mouth(here.open_port)
-    one = Flood(here, mouth, rng)
     wrong: list[str] = []
-    try:
+    with ExitStack() as ends:
+        ends.callback(here.close)
+        mouth = Mouth(here.open_port)
+        ends.callback(mouth.close)
+        one = Flood(here, mouth, rng)
         if bug:
             BUGS[bug](here, stranger)
         one.warm()
@@ -271,9 +274,6 @@ def flood(place: Path, *, messages: int, number: int, bug: str = "", patience_s:
         if not wrong:
             wrong += retained.again(one)
         wrong += cloudside.changed(cloud, cloudside.look(here))
-    finally:
-        mouth.close()
-        here.close()
     return _outcome(one, before, after, wrong, seconds=time.monotonic() - began)
 
 
