@@ -26,6 +26,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.release import BundleFolder
 from edgegpu_cloud.http.urls import url_of
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, store_url
+from edgegpu_cloud.outage_log import OutageLog
 from edgegpu_cloud.ownership import locked
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.runner import RolloutRunner
@@ -54,6 +55,11 @@ DESCRIPTORS = 65_536
 _CARETAKER_INTERVAL_S = 6 * 3_600.0
 _CRL_INTERVAL_S = 5.0
 """Seconds until a box that the console has revoked is on the CRL."""
+
+_PASS_CERTIFICATES = "pass on controllers' certificates"
+_COUNT_THROTTLED = "store how many requests to enrol were throttled"
+_WRITE_CRL = "write the list of revoked certificates"
+_RENEW_CERTIFICATES = "renew this controller's certificates"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +97,7 @@ class CloudApp:
         self._layout, self._config, self._group = layout, config, group
         self._care = queue.SimpleQueue[AlarmNote | None]()
         self._asked = False
+        self._outages = OutageLog(_LOG)
         self._store = ControllerStore.open(store_url(layout, config.database), create=not config.database.url)
         self._clock = self._steady(wall_s, asked=not options.clock_is_right)
         settle(layout, self._store)
@@ -316,8 +323,10 @@ class CloudApp:
                     self._alarm(
                         AlarmNote("controller.CERTIFICATE", phrase("no new certificate: %(answer)s", answer=answer))
                     )
-        except CloudError:
-            _LOG.exception("cannot pass on controllers' certificates; tried again")
+        except CloudError as error:
+            self._outages.failed(_PASS_CERTIFICATES, error)
+        else:
+            self._outages.worked(_PASS_CERTIFICATES)
 
     def _run_caretaker(self) -> None:
         """Raise alarms, renew this controller's own certificates in time, and keep the CRL complete."""
@@ -340,8 +349,10 @@ class CloudApp:
         try:
             if self._enrolment is not None:
                 self._enrolment.tell_throttled()
-        except CloudError:
-            _LOG.exception("cannot store how many requests to enrol were throttled")
+        except CloudError as error:
+            self._outages.failed(_COUNT_THROTTLED, error)
+        else:
+            self._outages.worked(_COUNT_THROTTLED)
 
     def _complete_crl(self, listed: str) -> str:
         """Write the CRL where the console has revoked a box; return the mark of the certificates that it has now."""
@@ -353,9 +364,10 @@ class CloudApp:
             if revoked != listed and complete_crl(self._layout, self._store, clock=self._clock):
                 text = phrase("a box was revoked: the broker has to read %(crl)s again", crl=self._layout.crl)
                 self._alarm(AlarmNote("broker.CRL", text))
-        except (CloudError, ValueError):
-            _LOG.exception("cannot write the list of revoked certificates; tried again")
+        except (CloudError, ValueError) as error:
+            self._outages.failed(_WRITE_CRL, error)
             return ""
+        self._outages.worked(_WRITE_CRL)
         return revoked
 
     def _alarm(self, one: AlarmNote) -> None:
@@ -363,15 +375,17 @@ class CloudApp:
         try:
             with self._store.write() as tx:
                 tx.notes.alarm(one.kind, device="", text=one.text, now_s=self._clock())
-        except CloudError:
-            _LOG.exception("cannot keep the alarm %s", one.kind)
+        except CloudError as error:
+            _LOG.error("cannot keep the alarm %s: %s", one.kind, error)  # noqa: TRY400  (the store's words say it all)
 
     def _renew_files(self) -> None:
         try:
             self._write_crl()  # a process may have died before it wrote the list
             self._renew()  # the HTTPS server notices by itself that its file has changed
-        except CloudError:
-            _LOG.exception("cannot renew this controller's certificates; tried again")
+        except CloudError as error:
+            self._outages.failed(_RENEW_CERTIFICATES, error)
+        else:
+            self._outages.worked(_RENEW_CERTIFICATES)
 
 
 def _descriptors() -> int:

@@ -20,6 +20,7 @@ from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.changes import see_alarm
 from edgegpu_cloud.fleet.names import find_box
 from edgegpu_cloud.layout import AlertConfig
+from edgegpu_cloud.outage_log import OutageLog
 from edgegpu_cloud.phrases import phrase, phrase_json, read_phrase
 from edgegpu_cloud.store.alerts.tables import THAT_FIRE, AlertFilter, StoredDelivery
 from edgegpu_cloud.store.controllers.leadership import Leadership, LeasesLostError, SoleLeader
@@ -34,6 +35,8 @@ LOOK_S = 15.0
 
 GIVEN_UP_S = 86_400.0
 """A message that no receiver has taken for so long is dropped."""
+
+_LOOK = "look for alerts"
 
 LONGEST_SILENCE_S = 30 * 86_400
 
@@ -280,6 +283,7 @@ class AlertTask:
         self._own, self._clock = own, clock
         self._leadership = leadership or SoleLeader(store)
         self._stop = threading.Event()
+        self._outages = OutageLog(_LOG)
         offline = Patience(config.offline_minutes * 60.0, PATIENCE[AlertKind.OFFLINE].clears_after_s)
         self._patience = {**PATIENCE, AlertKind.OFFLINE: offline}
 
@@ -289,14 +293,16 @@ class AlertTask:
             if not self._leadership.leads:
                 continue
             try:
-                with tried_next_turn("look for alerts"):
+                with tried_next_turn(_LOOK):
                     self.look()
                 with tried_next_turn("send messages about alerts"):
                     self.send()
             except LeasesLostError:
                 _LOG.warning("another controller looks for alerts by now")
-            except StoreError:
-                _LOG.exception("cannot look for alerts; tried again")
+            except StoreError as error:
+                self._outages.failed(_LOOK, error)
+            else:
+                self._outages.worked(_LOOK)
 
     def stop(self) -> None:
         """End `run`."""
