@@ -65,7 +65,8 @@ class Judge:
         self.refusals = Refusals(self.book, self.findings, self._timeline, self.waiting, limit_s=limits.running_again_s)
         self.readings = Readings()
         self.split_bookings: set[str] = set()
-        """Containers that were booked on several cards and had not started: the plugin refuses their start."""
+        """Containers that were booked on several cards and do not start: the plugin refuses it, or their pod ends."""
+        self._on_its_cards: set[str] = set()
         self.annotation_most_s = 0.0
         """The longest that an annotation was false, without the time in which somebody was away who corrects it."""
         self._before_s: float | None = None
@@ -133,10 +134,13 @@ class Judge:
         if request is None or not booking.ids:
             return
         self.findings.sample("two_cards")
+        subject, pod = f"{booking.pod}/{booking.container}", self.book.pods[booking.pod]
         if on_its_cards(booking, request):
+            self._on_its_cards.add(subject)
             return
-        subject = f"{booking.pod}/{booking.container}"
-        if booking.container not in self.book.pods[booking.pod].started:
+        # A kubelet that starts (seen with 1.37) books a pod anew that is being deleted: nothing of it starts again.
+        booked_anew = pod.deleting and subject in self._on_its_cards
+        if booking.container not in pod.started or booked_anew:
             self.split_bookings.add(subject)
         else:
             text = (

@@ -231,6 +231,16 @@ def test_a_container_that_is_booked_on_two_cards_must_not_start() -> None:
         assert len(judge.split_bookings) == 1 - count
 
 
+@pytest.mark.parametrize(("deleting", "count"), [(True, 0), (False, 1)])
+def test_a_pod_that_is_being_deleted_may_be_booked_anew_for_nothing_of_it_starts(*, deleting: bool, count: int) -> None:
+    """A kubelet that starts admits it once more where its containers have ended."""
+    split = Booking("shared", "main", ids(A, "m", 4), ids(B, "c", 10))
+    judge = Judge(TOTALS, tuple, Limits())
+    judge.take(replace(reading(1.0, pods=[SHARED]), bookings=(booking("shared", 4, 10),)))
+    judge.take(replace(reading(2.0, pods=[replace(SHARED, deleting=deleting)]), bookings=(split,)))
+    assert (judge.findings.counts()["two_cards"], len(judge.split_bookings)) == (count, 1 - count)
+
+
 def test_a_silent_source_is_judged_as_nothing_and_counted() -> None:
     judge = Judge(TOTALS, tuple, Limits())
     for at_s in range(5):
