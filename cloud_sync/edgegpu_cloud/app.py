@@ -56,7 +56,7 @@ _CARETAKER_INTERVAL_S = 6 * 3_600.0
 _CRL_INTERVAL_S = 5.0
 """Seconds until a box that the console has revoked is on the CRL."""
 
-_PASS_CERTIFICATES = "pass on controllers' certificates"
+_ANSWER_RENEWALS = "pass on controllers' certificates"
 _COUNT_THROTTLED = "store how many requests to enrol were throttled"
 _WRITE_CRL = "write the list of revoked certificates"
 _RENEW_CERTIFICATES = "renew this controller's certificates"
@@ -324,9 +324,9 @@ class CloudApp:
                         AlarmNote("controller.CERTIFICATE", phrase("no new certificate: %(answer)s", answer=answer))
                     )
         except CloudError as error:
-            self._outages.failed(_PASS_CERTIFICATES, error)
+            self._outages.failed(_ANSWER_RENEWALS, error)
         else:
-            self._outages.worked(_PASS_CERTIFICATES)
+            self._outages.worked(_ANSWER_RENEWALS)
 
     def _run_caretaker(self) -> None:
         """Raise alarms, renew this controller's own certificates in time, and keep the CRL complete."""
@@ -376,7 +376,7 @@ class CloudApp:
             with self._store.write() as tx:
                 tx.notes.alarm(one.kind, device="", text=one.text, now_s=self._clock())
         except CloudError as error:
-            _LOG.error("cannot keep the alarm %s: %s", one.kind, error)  # noqa: TRY400  (the store's words say it all)
+            _LOG.error("cannot keep the alarm %s: %s", one.kind, error)
 
     def _renew_files(self) -> None:
         try:

@@ -141,7 +141,7 @@ class Booted:
         )
         self._say(told.stdout)
         self.device = str(json.loads((self.folder / STATE[1:] / "identity/device.json").read_text())["device"])
-        self.cluster.wait_allocatable(self.name, UNITS, CORE, timeout_s=120)
+        self.cluster.wait_allocatable(self.name, UNITS, CORE, timeout_s=300)
         for app in APPS:
             self.cluster.apply(deployment(app, pod_spec(container(memory=2, core=1)), namespace="default"))
             self.cluster.wait_phase("default", app, "Running")

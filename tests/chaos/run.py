@@ -151,7 +151,9 @@ def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
         ends.callback(rogue.close)
         load = Load(here, rng)
         ends.callback(load.close)
-        wide = FleetChanges(here.store, {device_id(box.device): box.name for box in here.boxes}) if here.further else None
+        wide = (
+            FleetChanges(here.store, {device_id(box.device): box.name for box in here.boxes}) if here.further else None
+        )
         wait_heard(rogue)
         faults = Faults(here, rogue, rng, aimed=plan.aimed)
         _storm(plan, here, load, faults, moves, wide)

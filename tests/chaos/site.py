@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from chaos.machine import Machine
 
 READY_S = 300.0
-"""Against what hangs: three controllers, HTTPS and a booted box start at once, beside whatever the machine has to do."""
+"""Against what hangs: three controllers, HTTPS and a booted box start at once, beside other work of the machine."""
 
 _CLOUD = str(machine.BIN / "edgegpu-cloud")
 
@@ -155,12 +155,7 @@ def build(
         database=database,
         lost_s=lost_s,
     )
-    try:
-        _enrol(site, layout, told)
-    except BaseException:
-        site.close()  # else its processes go on, beside whatever comes next
-        raise
-    return site
+    return _enrolled(site, layout, told)
 
 
 def _proxy(port: int, host: str) -> FaultProxy:
@@ -252,6 +247,16 @@ def _broker_files(layout: CloudLayout, *, boxes: int, controllers: int, anybody:
 def _answers(host: str, port: int) -> bool:
     with socket.socket() as sock:
         return sock.connect_ex((host, port)) == 0
+
+
+def _enrolled(site: Site, layout: CloudLayout, told: dict[str, str]) -> Site:
+    """Return the site with all boxes on the link; one that does not come so far is closed."""
+    try:
+        _enrol(site, layout, told)
+    except BaseException:
+        site.close()  # else its processes go on, beside whatever comes next
+        raise
+    return site
 
 
 def _enrol(site: Site, layout: CloudLayout, told: dict[str, str]) -> None:

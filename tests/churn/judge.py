@@ -65,7 +65,9 @@ class Judge:
         self.refusals = Refusals(self.book, self.findings, self._timeline, self.waiting, limit_s=limits.running_again_s)
         self.readings = Readings()
         self.split_bookings: set[str] = set()
-        """Containers that were booked on several cards and had not started: the plugin refuses their start."""
+        """Containers that were booked on several cards and did not start with that: the plugin refuses their start."""
+        self._booked: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+        """By container the ids that it has, and what was started in its place before it had them."""
         self.annotation_most_s = 0.0
         """The longest that an annotation was false, without the time in which somebody was away who corrects it."""
         self._before_s: float | None = None
@@ -133,10 +135,16 @@ class Judge:
         if request is None or not booking.ids:
             return
         self.findings.sample("two_cards")
+        subject = f"{booking.pod}/{booking.container}"
+        ids, earlier = self._booked.get(subject, (frozenset(), frozenset()))
+        if ids != booking.ids:
+            earlier = self.book.earlier(booking)
+            self._booked[subject] = (booking.ids, earlier)
         if on_its_cards(booking, request):
             return
-        subject = f"{booking.pod}/{booking.container}"
-        if booking.container not in self.book.pods[booking.pod].started:
+        # A kubelet that starts books anew what has ended meanwhile, while the API still has its last status.
+        container = self.book.pods[booking.pod].started.get(booking.container)
+        if container is None or container in earlier:
             self.split_bookings.add(subject)
         else:
             text = (
@@ -190,7 +198,7 @@ class Judge:
         names = Counter((pod.namespace, pod.name) for pod in reading.pods or ())
         listed = {(entry.pod, entry.container): entry for entry in reading.listed or ()}
         for pod in reading.pods or ():
-            if not pod.running or pod.ended or pod.deleting:
+            if not pod.running or pod.ended or pod.deleting or self.refusals.refused(pod.uid):
                 continue
             unique = names[pod.namespace, pod.name] == 1
             for request in pod.containers:

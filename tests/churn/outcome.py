@@ -131,7 +131,7 @@ class Outcome:
             f"  replaced of these: {recovery.replaced}; no more wanted: {recovery.let_go}",
             f"  a new pod ran after {recovery.replaced_most_s:.0f} s at most without other faults",
             f"  by the clock it took {recovery.replaced_most_wall_s:.0f} s at most",
-            f"  booked on several cards, and refused before the start: {recovery.split_bookings}",
+            f"  booked on several cards, and not started there: {recovery.split_bookings}",
             f"  a pod that would fit waited for {recovery.pending_most_s:.0f} s at most",
             f"  an annotation was false for {recovery.annotation_most_s:.0f} s at most",
             f"  the checker took {readings.count} readings, {readings.gap_most_s:.1f} s apart at most",

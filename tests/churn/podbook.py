@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,9 +20,13 @@ class PodBook:
         self.ran: set[str] = set()
         """UIDs of pods that were seen running, or to have succeeded."""
         self._gone: set[str] = set()
+        self._earlier: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
     def learn(self, pods: Iterable[PodRecord]) -> None:
         """Take the pods that the API lists; those that it lists no more are gone."""
+        for pod in self.pods.values():
+            for name, container in pod.started.items():
+                self._earlier[pod.uid, name].add(container)
         present = {pod.uid: pod for pod in pods}
         self._gone |= self.pods.keys() - present.keys()
         self.pods |= present
@@ -31,6 +36,10 @@ class PodBook:
         """Return whether a pod lives as far as is known: one that the API has not shown yet does."""
         pod = self.pods.get(uid)
         return uid not in self._gone and (pod is None or not pod.ended)
+
+    def earlier(self, booking: Booking) -> frozenset[str]:
+        """Return what earlier readings than the last had started in the place of a booking's container."""
+        return frozenset(self._earlier[booking.pod, booking.container])
 
     def later_than(self, uid: str) -> set[str]:
         """Return the UIDs of the pods that came after one."""

@@ -61,8 +61,8 @@ class PodRecord:
     reason: str = ""
     running: bool = False
     """Whether it is Running with all of its containers ready."""
-    started: frozenset[str] = frozenset()
-    """The names of containers that were started at any time."""
+    started: Mapping[str, str] = field(default_factory=dict)
+    """By name the last container that was started, as the runtime names it; the API may say it long after its end."""
     deleting: bool = False
     owner: str = ""
     """The UID of its controller."""
@@ -171,7 +171,7 @@ def read_pod(value: Mapping[str, Any]) -> PodRecord:
         running=status.get("phase") == "Running"
         and len(statuses) == len(spec["containers"])
         and all(entry.get("ready") for entry in statuses),
-        started=frozenset(_started(status)),
+        started=dict(_started(status)),
         deleting="deletionTimestamp" in metadata,
         owner=owner.get("uid", ""),
         owner_kind=owner.get("kind", ""),
@@ -181,11 +181,11 @@ def read_pod(value: Mapping[str, Any]) -> PodRecord:
     )
 
 
-def _started(status: Mapping[str, Any]) -> Iterable[str]:
+def _started(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     for statuses in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(statuses) or ():
             if container.get("containerID"):
-                yield container["name"]
+                yield container["name"], container["containerID"]
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterable[ContainerRecord]:

@@ -56,6 +56,10 @@ class Refusals:
         self.replaced_most_wall_s = 0.0
         """The same by the clock."""
 
+    def refused(self, uid: str) -> bool:
+        """Return whether kubelet has refused a pod: it ends what runs of it, and then the API hears that it failed."""
+        return uid in self._failed
+
     @property
     def open_debts(self) -> int:
         """How many new pods are still waited for."""

@@ -11,7 +11,7 @@ from churn.findings import KINDS
 from churn.judge import Judge, Limits, Readings
 from churn.outcome import Outcome
 from churn.plants import Plants, kinds_of
-from churn.records import INIT, Booking, ContainerRecord, PodRecord, Reading
+from churn.records import INIT, Booking, ContainerRecord, Failure, PodRecord, Reading
 from churn.windows import KILLS, Window
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def pod(name: str, memory: int, core: int, card: str = A, **more: Any) -> PodRec
         node="node",
         phase="Running",
         running=True,
-        started=frozenset({"main"}),
+        started={"main": "containerd://1"},
         app=name,
         containers=(ContainerRecord("main", memory, core),),
         cards={"main": frozenset({card})},
@@ -201,6 +201,17 @@ def test_what_kubelet_still_has_of_a_pod_that_is_gone_counts_no_more() -> None:
         assert judge.findings.counts()["unit_twice"] == count
 
 
+def test_records_of_a_pod_that_kubelet_has_refused_differ_until_the_api_hears_of_it() -> None:
+    windows = [Window("kubelet_kill", 0.0, 2.0)]
+    refused = (Failure("shared", "UnexpectedAdmissionError"),)
+    for failures, count in ((refused, 0), ((), 1)):
+        judge = Judge(TOTALS, lambda: windows, Limits())
+        for at_s in range(3, 20):
+            truth = reading(float(at_s), pods=[SHARED])
+            judge.take(replace(truth, bookings=(), listed=(), failures=failures))
+        assert judge.findings.counts()["records_differ"] == count
+
+
 def test_records_may_differ_while_kubelet_cannot_say_what_has_ended() -> None:
     windows = [Window("api_away", 3.0, 8.0)]
     for differ_s, count in ((range(3, 14), 0), (range(3, 18), 1), (range(1, 15), 0), (range(1, 16), 1)):
@@ -224,11 +235,26 @@ def test_containers_of_a_pod_that_the_api_has_not_shown_yet_are_judged_when_it_h
 
 def test_a_container_that_is_booked_on_two_cards_must_not_start() -> None:
     split = Booking("shared", "main", ids(A, "m", 4), ids(B, "c", 10))
-    for started, count in ((frozenset[str](), 0), (frozenset({"main"}), 1)):
+    for started, count in ((dict[str, str](), 0), ({"main": "containerd://1"}, 1)):
         judge = Judge(TOTALS, tuple, Limits())
         judge.take(replace(reading(1.0, pods=[replace(SHARED, started=started)]), bookings=(split,)))
         assert judge.findings.counts()["two_cards"] == count
         assert len(judge.split_bookings) == 1 - count
+
+
+@pytest.mark.parametrize(("container", "count"), [("containerd://1", 0), ("containerd://2", 1)])
+def test_a_container_that_is_booked_anew_has_not_started_while_the_api_knows_its_last_one(
+    container: str, count: int
+) -> None:
+    """A kubelet that starts admits a pod once more whose containers have ended, and the API's word of it is old."""
+    split = Booking("shared", "main", ids(A, "m", 4), ids(B, "c", 10))
+    judge = Judge(TOTALS, tuple, Limits())
+    judge.take(replace(reading(1.0, pods=[SHARED]), bookings=(booking("shared", 4, 10),)))
+    for at_s in (2.0, 3.0):
+        judge.take(replace(reading(at_s, pods=[SHARED]), bookings=(split,)))
+        assert (judge.findings.counts()["two_cards"], len(judge.split_bookings)) == (0, 1)
+    judge.take(replace(reading(4.0, pods=[replace(SHARED, started={"main": container})]), bookings=(split,)))
+    assert judge.findings.counts()["two_cards"] == count
 
 
 def test_a_silent_source_is_judged_as_nothing_and_counted() -> None:

@@ -79,7 +79,7 @@ def test_a_pod_of_the_api_is_read() -> None:
         ("main", 1000, 5, "app"),
     ]
     assert record.running
-    assert record.started == {"main"}
+    assert record.started == {"main": "containerd://1"}
     assert record.cards is None
     assert not read_pod(
         {**pod(), "status": {"phase": "Running", "containerStatuses": [{"name": "main", "ready": True}]}}
