@@ -13,7 +13,8 @@ from e2e.consistency import compare
 from e2e.k3s import EXTENDER, K3s, measured
 from e2e.manifests import container, deployment, pod, pod_spec
 from e2e.plugin_node import cards
-from lab.labkit import wait_until
+from e2e.staticpods import static_pods, steady_amounts, wait_known, wait_rows
+from lab.labkit import Node, wait_until
 
 from edgegpu_installer.cluster.node_identity import identity, pack, unpack
 from edgegpu_installer.layout import K3S_DATA
@@ -209,6 +210,37 @@ def test_a_node_that_acts_as_itself_corrects_and_evicts(as_itself: K3s, namespac
     made = k3s.wait_phase(namespace, "wide", "Running")
     assert made["metadata"]["uid"] != first
     wait_records_agree(k3s)
+
+
+def test_a_plugin_that_starts_while_the_server_is_away_keeps_the_units_of_static_pods(
+    as_itself: K3s, namespace: str
+) -> None:
+    """kubelet alone names the holders then. Each card has 9 units left, and what asks for 15 waits before and after."""
+    k3s, node, units = as_itself, as_itself.nodes[AGENT], {"left": 20, "right": 20}
+    server = Node(SERVER, SERVER)
+    with static_pods(k3s, node, namespace=namespace, units=units):
+        wait_refused(k3s, namespace, "early")
+        with steady_amounts(node):
+            server.stop()
+            try:
+                node.kill()
+                node.start()
+                wait_rows(node, namespace, units, state="unknown")
+            finally:
+                server.start()
+            wait_known(k3s, node, namespace, units)
+        wait_refused(k3s, namespace, "late")
+        assert k3s.the_pod(namespace, "early")["status"]["phase"] == "Pending"
+        place(k3s, namespace, "small", memory=9)
+        k3s.kubectl("delete", "pod", "early", "late", "-n", namespace, "--now")
+        wait_records_agree(k3s)
+
+
+def wait_refused(k3s: K3s, namespace: str, name: str) -> None:
+    """Apply a pod that would overlap with a static one, and wait until its event says why it stays Pending."""
+    k3s.apply(pod(name, pod_spec(container(memory=15, core=1)), namespace=namespace))
+    k3s.wait_event(namespace, name, "needs 15 vcuda-memory on one card")
+    assert k3s.the_pod(namespace, name)["status"]["phase"] == "Pending"
 
 
 def test_the_installer_tells_a_node_from_a_server(k3s: K3s, agent: AgentNode) -> None:

@@ -9,9 +9,10 @@ from e2e.consistency import wait_consistent
 from e2e.k3s import EXTENDER, K3s
 from e2e.manifests import Manifest, container, deployment, pod, pod_spec
 from e2e.plugin_node import cards
+from e2e.staticpods import FOLDER
 from lab.labkit import LabError, wait_until
 
-STATIC = "/var/lib/rancher/k3s/agent/pod-manifests/stat.json"
+STATIC = f"{FOLDER}/stat.json"
 
 MARKS = ("kubernetes.io/config.mirror", "kubernetes.io/config.hash")
 
