@@ -101,6 +101,15 @@ IsolationOption = Annotated[
         help="limiter, the default, mps or none: what holds new containers to their shares.",
     ),
 ]
+WaitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--wait-at-start",
+        metavar="on|off",
+        help="on: a k3s that starts looks at its pods only once it has the devices, so that none fails.",
+        autocompletion=completing.switches,
+    ),
+]
 JoinOption = Annotated[
     str,
     typer.Option(
@@ -171,6 +180,7 @@ def install(  # noqa: PLR0913  (one for each option)
     reserve_mib: ReserveOption = None,
     driver_root: RootOption = None,
     isolation: IsolationOption = None,
+    wait_at_start: WaitOption = None,
     join: JoinOption = "",
     show_join: ShowJoinOption = False,
     token: TokenOption = "",
@@ -202,6 +212,7 @@ def install(  # noqa: PLR0913  (one for each option)
             reserve_mib=None if agent_only else _reserve(reserve_mib, role, driver_root, unit_mib, as_json=json),
             driver_root=driver_root,
             isolation=_isolation(isolation, as_json=json),
+            wait_at_start=_wait_at_start(wait_at_start),
             nodes=tuple(node or ()),
             token=_token(token, token_file),
             join=join,
@@ -296,6 +307,12 @@ def _policy(text: str | None) -> str | None:
                 f"cannot install with --policy {text}: {error}", remedy="give first-fit, best-fit or spread"
             ) from error
     return text
+
+
+def _wait_at_start(text: str | None) -> bool | None:
+    if text not in {None, "on", "off"}:
+        raise CliError(f"cannot install with --wait-at-start {text}: it is on or off", remedy="give on or off")
+    return None if text is None else text == "on"
 
 
 def _excluded(cards: list[str] | None) -> tuple[str, ...] | None:
