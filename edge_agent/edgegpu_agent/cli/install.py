@@ -199,11 +199,9 @@ def install(  # noqa: PLR0913  (one for each option)
 ) -> None:
     """Put edgegpu on this machine, change what is on it, or upgrade it to this version."""
     with reporting(as_json=json):
-        _begin()
-        from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415  (slow to load)
-        from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415
+        installing = _begin(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
+        from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415  (slow to load)
 
-        installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id).checked()
         options = InstallOptions(
             role=_role(role),
             policy=_policy(policy),
@@ -259,10 +257,13 @@ def _at_cloud(
     return with_routes(with_cloud(options, url, ca_sha256=pin, limits=limits), proxy=proxy, broker=broker)
 
 
-def _begin() -> None:
+def _begin(*, as_json: bool, deadline_s: float, transaction_id: str) -> "InstallerConsole":
     need_root("cannot install")
     for name in _SECRET_VARIABLES:  # programs that are started from here on do not inherit them
         os.environ.pop(name, None)
+    from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415  (slow to load)
+
+    return this_machine(as_json=as_json, deadline_s=deadline_s, transaction_id=transaction_id).checked()
 
 
 def _isolation(text: str | None, *, as_json: bool) -> str | None:

@@ -22,7 +22,6 @@ from edgegpu_installer.machine.kubelet import Kubelet, read_kubelet
 from edgegpu_installer.machine.node import Kubectl, NodeSeen, read_node
 from edgegpu_installer.machine.node_certificate import certified_name
 from edgegpu_installer.machine.programs import SYSTEM_PATH
-from edgegpu_installer.machine.resolv_conf import PodResolvConf, read_resolv_conf
 from edgegpu_installer.machine.unit_files import kube_units, other_distribution
 from edgegpu_installer.scheduler import kubeadm
 from edgegpu_installer.scheduler.kubeadm import ADMIN_KUBECONFIG
@@ -88,8 +87,6 @@ class MachineFacts:
     """The node in the cluster; None on a machine without Kubernetes."""
     kubelet_folder: str
     """Kubelet's `--root-dir`."""
-    resolv_conf: PodResolvConf
-    """The resolv.conf that k3s gives kubelet; empty on a machine without k3s."""
     sockets: tuple[DeviceSocket, ...]
     """The sockets of other device plugins, served or left behind."""
     registered: Mapping[str, tuple[str, ...]]
@@ -161,7 +158,6 @@ def read_facts(
         scheduler=_scheduler(layout),
         node=(node := read_node(kubectl, name) if kubectl else None),
         kubelet_folder=(k3s or kubelet).kubelet_folder,
-        resolv_conf=read_resolv_conf(layout, k3s) if k3s else PodResolvConf(),
         sockets=device_sockets(layout),
         registered=registered_devices(layout),
         runtime=_runtime(layout, k3s, kubelet, node, timeout_s=timeout_s, path=path),

@@ -183,7 +183,7 @@ def site_of(facts: MachineFacts) -> Site:
             has_cards=bool(facts.cards.cards) and k3s.has_kubelet,
             cards=len(facts.cards.cards) if k3s.has_kubelet else 0,
             minor=k3s.minor,
-            pod_resolv_conf=facts.resolv_conf.choice or facts.resolv_conf.link_to,
+            pod_resolv_conf=k3s.resolv_conf.choice or k3s.resolv_conf.link_to,
         )
     return _kubeadm_site(facts)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.layout import START_LINK
 from edgegpu_installer.machine.facts import MachineFacts, NodeKind
-from edgegpu_installer.machine.resolv_conf import RESOLV_CONF
+from edgegpu_installer.machine.k3s import RESOLV_CONF
 from edgegpu_installer.plan.plugin_config import resolv_conf
 from edgegpu_installer.plan.site import InstallOptions, MachineRole, Site, SiteKind
 
@@ -85,13 +85,13 @@ def _obstacles(facts: MachineFacts, role: MachineRole) -> Iterator[tuple[str, st
         yield "edgegpu writes nothing that k3s reads where the role is agent, and never restarts it there", by_hand
     elif not k3s.takes_drop_in:
         yield f"k3s {k3s.version} reads no drop-in like ours", by_hand
-    elif facts.resolv_conf.operator:
-        last = facts.resolv_conf.operator[-1]
+    elif k3s.resolv_conf.operator:
+        last = k3s.resolv_conf.operator[-1]
         yield (
             f"{last.source} gives kubelet {last.text or 'no file'} as its {RESOLV_CONF}, which edgegpu never overrides",
             f"take it out there and restart {k3s.unit.name}, or {by_hand}",
         )
-    elif not facts.resolv_conf.choice:
+    elif not k3s.resolv_conf.choice:
         yield (
             "neither /etc/resolv.conf nor systemd-resolved's has nameservers for pods alone: k3s gives them 8.8.8.8",
             f"name a server in /etc/resolv.conf that is not on this machine, or {by_hand}",
@@ -100,7 +100,7 @@ def _obstacles(facts: MachineFacts, role: MachineRole) -> Iterator[tuple[str, st
 
 def overridden(facts: MachineFacts, options: InstallOptions) -> str:
     """Return the file or variable of an operator's resolv-conf beside a link that is to stay; empty without one."""
+    operator = facts.k3s.resolv_conf.operator if facts.k3s else ()
     present = resolv_conf(facts.installed.plugin_yaml if facts.installed else None)
-    if options.wait_at_start is not None or present != START_LINK or not facts.resolv_conf.operator:
-        return ""
-    return facts.resolv_conf.operator[-1].source
+    is_beside = options.wait_at_start is None and present == START_LINK and operator
+    return operator[-1].source if is_beside else ""

@@ -10,7 +10,7 @@ from kits.facts import FakeBox
 
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.layout import PLUGIN_YAML, START_LINK
-from edgegpu_installer.machine.resolv_conf import fits_pods
+from edgegpu_installer.machine.k3s import PodResolvConf, fits_pods
 from edgegpu_installer.plan import start_wait
 from edgegpu_installer.plan.plugin_config import resolv_conf
 from edgegpu_installer.plan.precheck import Finding, FindingLevel, precheck
@@ -57,6 +57,12 @@ def apply(box: FakeBox, plan: Plan) -> None:
                 target.write_bytes(change.content)
 
 
+def resolv_conf_of(box: FakeBox) -> PodResolvConf:
+    k3s = box.facts().k3s
+    assert k3s is not None
+    return k3s.resolv_conf
+
+
 def findings(box: FakeBox, options: InstallOptions) -> list[Finding]:
     return [found for found in precheck(box.facts(), options) if "resolv" in found.what or "wait" in found.what]
 
@@ -93,7 +99,7 @@ def test_k3s_takes_a_file_whose_nameservers_pods_reach(text: str, *, fits: bool)
 def test_the_link_leads_where_k3s_would_have_looked(box: FakeBox, files: dict[str, str], choice: str) -> None:
     for path, text in files.items():
         box.write(path, text)
-    assert box.facts().resolv_conf.choice == choice
+    assert resolv_conf_of(box).choice == choice
     if choice:
         assert files_of(plan_of(box, ON))[START_LINK].link_to == choice
 
@@ -191,7 +197,7 @@ def test_what_k3s_itself_writes_for_kubelet_is_no_operators(box: FakeBox) -> Non
     box.write("/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf", f"resolvConf: {ETC}\n")
     assert findings(box, ON) == []
     apply(box, plan_of(box, ON))
-    assert box.facts().resolv_conf.operator == ()
+    assert resolv_conf_of(box).operator == ()
 
 
 def test_an_operators_own_that_came_later_is_named_at_an_upgrade(box: FakeBox) -> None:
