@@ -79,7 +79,7 @@ def plan_install(
         files.append(start_wait.link(site))
     if role is not MachineRole.AGENT:
         files += _extender(site, material, config=config, read_file=read_file)
-    if options.wait_at_start is False:
+    if options.wait_at_start is False and role is not MachineRole.AGENT:
         files += start_wait.removal()
     return Plan(
         op=op,

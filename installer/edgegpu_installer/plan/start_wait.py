@@ -71,6 +71,9 @@ def refusals(facts: MachineFacts, options: InstallOptions, *, role: MachineRole)
     if present not in {"", START_LINK}:
         reason = f"kubelet.resolv_conf in /etc/edgegpu/plugin.yaml is {present}: somebody has set that up by hand"
         yield word, reason, f"leave {_OPTION} out, or first take back what was done by hand: {_HAND}"
+    elif not asked and present and role is MachineRole.AGENT:
+        reason = "where the role is agent edgegpu leaves k3s's files alone, and its line there needs the link"
+        yield word, reason, f"edgegpu install --role server {word}"
     elif asked:
         yield from ((word, reason, remedy) for reason, remedy in _obstacles(facts, role))
 

@@ -143,6 +143,13 @@ def test_off_takes_the_line_out_before_the_link(box: FakeBox) -> None:
     assert "kubelet" not in settings(plan, PLUGIN_YAML)
 
 
+def test_off_leaves_the_link_where_the_line_stays(box: FakeBox) -> None:
+    apply(box, plan_of(box, ON))
+    options = InstallOptions(wait_at_start=False, role=MachineRole.AGENT)
+    assert START_LINK not in files_of(plan_of(box, options))
+    assert "--role server --wait-at-start off" in findings(box, options)[0].remedy
+
+
 def test_on_ends_a_setting_that_it_would_not_work_with(box: FakeBox) -> None:
     box.write(PLUGIN_YAML, yaml.safe_dump({"kubelet": {"wait_at_start": False, "device_plugins": "/x"}}))
     assert settings(plan_of(box, ON), PLUGIN_YAML)["kubelet"] == {"device_plugins": "/x", "resolv_conf": START_LINK}
