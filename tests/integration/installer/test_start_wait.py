@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from integration.previewkit import machine_of, report_of, server_box
+from integration.previewkit import machine_of, never, release, report_of, server_box
 from integration.transactionkit import DROP_IN, OVER, ROOT, Bed
 
 from edgegpu_installer.changes import FileChange, Plan, TransactionKind
@@ -16,10 +16,11 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import START_LINK
 from edgegpu_installer.plan import start_wait
 from edgegpu_installer.plan.release import Recovery
-from edgegpu_installer.plan.site import InstallOptions
+from edgegpu_installer.plan.site import InstallOptions, site_of
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.prepare import prepare
 from edgegpu_installer.transaction.states import TransactionState
+from edgegpu_installer.uninstall import Uninstallation
 from edgegpu_plugin.kubelet.start_lease import OwnResolvConf
 
 if TYPE_CHECKING:
@@ -146,3 +147,12 @@ def test_a_dry_run_names_the_link_and_the_restart(tmp_path: Path, *, asked: bool
     machine = replace(machine_of(box), recovery=Recovery.of_version(ROOT))
     other = tuple(change for change in report.plan.files if "scheduler" not in change.path)  # it has a key, a new one
     assert prepare(replace(report.plan, files=other), machine).restarts is restarts
+
+
+def test_an_uninstall_takes_the_line_out_first_where_the_option_came_later(tmp_path: Path) -> None:
+    box = server_box(tmp_path / "box")
+    box.write("/var/lib/edgegpu/baseline/000001.a/index", f"1 k - {DROP_IN}\n")
+    box.write("/var/lib/edgegpu/baseline/000002.b/index", f"1 - - {START_LINK}\n")
+    made = Uninstallation(site=site_of(box.facts()), release=release(), machine=machine_of(box), verifier=never)
+    paths = [change.path for change in made.preview().plan.files]
+    assert paths.index(DROP_IN) < paths.index(START_LINK)
