@@ -98,6 +98,7 @@ restore() { # early | late: put back those targets, last one first; sets failed,
 
 restore_one() {
     path=$ROOT$target tmp=$ROOT${target%/*}/.${target##*/}.edgegpu
+    [ ! -L "$path.machine" ] || mv -fT "$path.machine" "$path" # a copy at which the plugin lets kubelet wait was there
     rmdir "$path" 2> /dev/null # a runtime makes it for a container that starts with a mount of a file just removed
     ! same "$old" "$path" "$TX/old/$number" || return 0
     if ! same "$new" "$path" "$TX/new/$number"; then # somebody else's: not ours to overwrite

@@ -218,6 +218,7 @@ check_value() { # option, value: what `edgegpu install` would refuse is told bef
     --role) known='server agent extender-only' ;;
     --policy) known='first-fit best-fit spread' ;;
     --isolation) known='none limiter mps' ;;
+    --wait-at-start) known='on off' ;;
     --output | -o) known='json yaml wide' ;;
     --unit-mib | --reserve-mib | --deadline | --enrol-wait)
         case $2 in '' | *[!0-9.]*) wrong_use "$1 needs a number, and not '$2'" ;; esac
@@ -327,8 +328,8 @@ main() {
         left=$((left - 1))
         case $word in
         --url | --proxy | --ca-sha256 | --offline | --sha256 | --token | --token-file | --join | --cloud | --role | --policy | \
-            --exclude | --unit-mib | --reserve-mib | --driver-root | --isolation | --cloud-proxy | --cloud-broker | \
-            --enrol-wait | --limits-namespace | --deadline | --transaction-id | --output | -o)
+            --exclude | --unit-mib | --reserve-mib | --driver-root | --isolation | --wait-at-start | --cloud-proxy | \
+            --cloud-broker | --enrol-wait | --limits-namespace | --deadline | --transaction-id | --output | -o)
             [ $left -gt 0 ] || wrong_use "$word needs a value"
             value=$1
             shift
@@ -357,13 +358,13 @@ main() {
             continue
             ;;
         --node=*) set -- "$@" "$word" ;;
-        --role | --policy | --exclude | --unit-mib | --reserve-mib | --driver-root | --isolation | --cloud-proxy | \
-            --cloud-broker | --enrol-wait | --limits-namespace | --deadline | --transaction-id | --output | -o)
+        --role | --policy | --exclude | --unit-mib | --reserve-mib | --driver-root | --isolation | --wait-at-start | \
+            --cloud-proxy | --cloud-broker | --enrol-wait | --limits-namespace | --deadline | --transaction-id | --output | -o)
             check_value "$word" "$value"
             set -- "$@" "$word" "$value"
             ;;
         --role=* | --policy=* | --exclude=* | --unit-mib=* | --reserve-mib=* | --driver-root=* | --isolation=* | \
-            --cloud-proxy=* | --cloud-broker=* | --enrol-wait=* | --limits-namespace=* | --deadline=* | --transaction-id=* | --output=*)
+            --wait-at-start=* | --cloud-proxy=* | --cloud-broker=* | --enrol-wait=* | --limits-namespace=* | --deadline=* | --transaction-id=* | --output=*)
             check_value "${word%%=*}" "$value"
             set -- "$@" "$word"
             ;;

@@ -21,6 +21,8 @@ CLOUD_TOKEN = "/etc/edgegpu/cloud-token"  # noqa: S105  (a path)
 STATE = "/var/lib/edgegpu"
 TX = "/var/lib/edgegpu/tx"
 BASELINE = "/var/lib/edgegpu/baseline"
+START_LINK = "/var/lib/edgegpu/kubelet-resolv.conf"
+"""The link to the machine's resolv.conf that kubelet alone reads, and waits at when it starts."""
 RUN = "/run/edgegpu"
 PLUGIN_SOCKET = "/run/edgegpu/plugin.sock"
 LIB = "/usr/local/lib/edgegpu"

@@ -25,7 +25,7 @@ from edgegpu_installer.layout import (
     UNITS,
     WANTS,
 )
-from edgegpu_installer.plan import credentials, shared_config
+from edgegpu_installer.plan import credentials, shared_config, start_wait
 from edgegpu_installer.plan.dry_run import DryRun, of_uninstall, used_by_others
 from edgegpu_installer.plan.plugin_config import configured_model, places
 from edgegpu_installer.plan.release import Release
@@ -211,7 +211,7 @@ class Uninstallation:
 
         When the agent stays, recovery stays too: the files that are `early` in a plan.
         """
-        changes = baseline.restore_plan(self.machine.layout)
+        changes = start_wait.restored(baseline.restore_plan(self.machine.layout))
         if self.keep_agent:
             changes = tuple(change for change in changes if not change.early and change.path not in _STAYS)
         if self.site.is_removed:

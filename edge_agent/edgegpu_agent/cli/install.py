@@ -101,6 +101,15 @@ IsolationOption = Annotated[
         help="limiter, the default, mps or none: what holds new containers to their shares.",
     ),
 ]
+WaitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--wait-at-start",
+        metavar="on|off",
+        help="on: a k3s that starts looks at its pods only once it has the devices, so that none fails.",
+        autocompletion=completing.switches,
+    ),
+]
 JoinOption = Annotated[
     str,
     typer.Option(
@@ -171,6 +180,7 @@ def install(  # noqa: PLR0913  (one for each option)
     reserve_mib: ReserveOption = None,
     driver_root: RootOption = None,
     isolation: IsolationOption = None,
+    wait_at_start: WaitOption = None,
     join: JoinOption = "",
     show_join: ShowJoinOption = False,
     token: TokenOption = "",
@@ -189,11 +199,9 @@ def install(  # noqa: PLR0913  (one for each option)
 ) -> None:
     """Put edgegpu on this machine, change what is on it, or upgrade it to this version."""
     with reporting(as_json=json):
-        _begin()
-        from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415  (slow to load)
-        from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415
+        installing = _begin(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
+        from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415  (slow to load)
 
-        installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id).checked()
         options = InstallOptions(
             role=_role(role),
             policy=_policy(policy),
@@ -202,6 +210,7 @@ def install(  # noqa: PLR0913  (one for each option)
             reserve_mib=None if agent_only else _reserve(reserve_mib, role, driver_root, unit_mib, as_json=json),
             driver_root=driver_root,
             isolation=_isolation(isolation, as_json=json),
+            wait_at_start=_wait_at_start(wait_at_start),
             nodes=tuple(node or ()),
             token=_token(token, token_file),
             join=join,
@@ -248,10 +257,13 @@ def _at_cloud(
     return with_routes(with_cloud(options, url, ca_sha256=pin, limits=limits), proxy=proxy, broker=broker)
 
 
-def _begin() -> None:
+def _begin(*, as_json: bool, deadline_s: float, transaction_id: str) -> "InstallerConsole":
     need_root("cannot install")
     for name in _SECRET_VARIABLES:  # programs that are started from here on do not inherit them
         os.environ.pop(name, None)
+    from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415  (slow to load)
+
+    return this_machine(as_json=as_json, deadline_s=deadline_s, transaction_id=transaction_id).checked()
 
 
 def _isolation(text: str | None, *, as_json: bool) -> str | None:
@@ -296,6 +308,12 @@ def _policy(text: str | None) -> str | None:
                 f"cannot install with --policy {text}: {error}", remedy="give first-fit, best-fit or spread"
             ) from error
     return text
+
+
+def _wait_at_start(text: str | None) -> bool | None:
+    if text not in {None, "on", "off"}:
+        raise CliError(f"cannot install with --wait-at-start {text}: it is on or off", remedy="give on or off")
+    return None if text is None else text == "on"
 
 
 def _excluded(cards: list[str] | None) -> tuple[str, ...] | None:

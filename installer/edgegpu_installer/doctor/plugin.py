@@ -152,7 +152,7 @@ def _unheld_start(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckP
     if probe.settings.kubelet_resolv_conf is not None and wait.get("waits") is False:
         yield warning(
             f"kubelet does not wait for the devices at its start, and may fail pods then: {wait.get('why')}",
-            "docs/box/restarts.md says what kubelet.resolv_conf needs",
+            "sudo edgegpu install --wait-at-start on  # it says what is in the way; docs/box/restarts.md has the rest",
         )
 
 

@@ -1,12 +1,23 @@
 """The k3s of a box: its unit, configuration, version and health."""
 
+import ipaddress
 import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
-from edgegpu_installer.layout import K3S_CONFIG, K3S_DATA, K3S_DROP_IN, KUBELET, SCHEDULER_YAML, Layout
+import yaml
+
+from edgegpu_installer.layout import (
+    K3S_CONFIG,
+    K3S_DATA,
+    K3S_DROP_IN,
+    KUBELET,
+    SCHEDULER_YAML,
+    START_LINK,
+    Layout,
+)
 from edgegpu_installer.machine import k3s_config
 from edgegpu_installer.machine.atomic import FileLocation, read_location
 from edgegpu_installer.machine.config_block import holds_block, strip
@@ -19,6 +30,20 @@ from edgegpu_installer.machine.unit_files import KubeUnit
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)\S*")
 _FIRST_WITH_FOLDER, _FIRST_WITH_PLUS = (1, 21, 0), (1, 21, 1)
 """The first k3s that reads drop-ins (k3s-io/k3s 3162), and the first with `+` in them (k3s-io/k3s 3229)."""
+
+
+RESOLV_CONF = "resolv-conf"
+"""The flag of k3s, and kubelet's as well."""
+
+_CHOICES = ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf")
+_NAMESERVER = re.compile(r"^nameserver\s+(\S*)", re.MULTILINE)
+_METADATA_SERVICE = ipaddress.ip_address("169.254.169.254")
+"""The metadata service of clouds: k3s takes its address for a nameserver's, although it is link-local."""
+_BROADCAST = ipaddress.ip_address("255.255.255.255")
+_SETTING = "resolvConf"
+"""The name of kubelet's setting in a file."""
+_OF_K3S = "00-k3s-defaults.conf"
+"""The file of kubelet's settings that k3s writes at its start (1.32 and newer)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +60,18 @@ class K3sHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class PodResolvConf:
+    """The resolv.conf of a node's kubelet, without edgegpu's line in k3s's configuration."""
+
+    choice: str = ""
+    """The file that k3s chooses by itself; empty where it would write one of its own."""
+    operator: tuple[ConfigValue, ...] = ()
+    """What an operator has set, each with its source."""
+    link_to: str = ""
+    """Where edgegpu's link leads now; empty without it."""
+
+
+@dataclass(frozen=True, slots=True)
 class K3s:
     """The k3s of a box; paths are those on the box."""
 
@@ -48,6 +85,8 @@ class K3s:
     health: K3sHealth
     place: FileLocation = field(default_factory=FileLocation)
     """The location of the file that k3s reads first."""
+    resolv_conf: PodResolvConf = field(default_factory=PodResolvConf)
+    """The resolv.conf that kubelet gets for pods."""
 
     @property
     def line(self) -> CommandLine:
@@ -202,7 +241,7 @@ def read_k3s(
     files, place = tuple(_files(layout, config)), read_location(layout, config)
     k3s = K3s(unit, config, files, version[0] if version else "", _HEALTHLESS, place)
     health = _health(k3s, states[unit.name], layout, path=path, timeout_s=timeout_s, now_s=clock())
-    return replace(k3s, health=health)
+    return replace(k3s, health=health, resolv_conf=_resolv_conf(layout, k3s))
 
 
 _HEALTHLESS = K3sHealth(active=False, restarts=0, up_s=0.0, invocation="", ready=None)
@@ -248,3 +287,71 @@ def _file(layout: Layout, path: str) -> ConfigFile:
         return ConfigFile(path, None, "it is not text")
     except OSError as error:
         return ConfigFile(path, None, error.strerror or "it cannot be read")
+
+
+def _resolv_conf(layout: Layout, k3s: K3s) -> PodResolvConf:
+    """Return which resolv.conf k3s gives kubelet; files that cannot be read are left out.
+
+    Source: k3s, `pkg/agent/config/config.go` (`locateOrGenerateResolvConf`, `isValidNameserver`): the first of two
+    files whose nameservers all are of use in a pod. Where neither fits k3s writes a file that names 8.8.8.8. What
+    kubelet itself is told, by `--kubelet-arg` or a file of its settings, counts more than what k3s tells it.
+    """
+    fitting = (path for path in _CHOICES if fits_pods(_text(layout, path)))
+    link = layout.at(START_LINK)
+    return PodResolvConf(
+        choice=next(fitting, ""),
+        operator=tuple(_operators(layout, k3s)),
+        link_to=str(link.readlink()) if link.is_symlink() else "",
+    )
+
+
+def fits_pods(text: str) -> bool:
+    """Return whether k3s takes a resolv.conf for pods: it has a nameserver, and each is one that a pod reaches."""
+    servers = _NAMESERVER.findall(text)
+    return bool(servers) and all(_is_reached(server) for server in servers)
+
+
+def _is_reached(server: str) -> bool:
+    """Return what Go's IsGlobalUnicast says, or whether it is the metadata service."""
+    try:
+        address = ipaddress.ip_address(server)
+    except ValueError:
+        return False
+    inner = getattr(address, "ipv4_mapped", None) or address
+    special = inner.is_unspecified or inner.is_loopback or inner.is_multicast or inner.is_link_local
+    return inner == _METADATA_SERVICE or not (special or inner == _BROADCAST)
+
+
+def _operators(layout: Layout, k3s: K3s) -> Iterator[ConfigValue]:
+    flags = k3s.effective(without_ours=True)
+    yield from flags.values(RESOLV_CONF)
+    files = []
+    for value in flags.values("kubelet-arg"):
+        name, _, text = value.text.lstrip("-").partition("=")
+        if name == RESOLV_CONF:
+            yield ConfigValue(text, value.source)
+        elif name == "config":
+            files.append(text)
+        elif name == "config-dir":
+            files += _settings_files(layout, text)
+    for path in dict.fromkeys([*files, *_settings_files(layout, f"{k3s.data}/agent/etc/kubelet.conf.d")]):
+        if text := _setting(_text(layout, path)):
+            yield ConfigValue(text, path)
+
+
+def _settings_files(layout: Layout, folder: str) -> list[str]:
+    """Return the files of kubelet's settings below a folder, without the one that k3s writes."""
+    found = sorted(layout.at(folder).glob("**/*.conf"))
+    return [f"/{path.relative_to(layout.root)}" for path in found if path.name != _OF_K3S]
+
+
+def _setting(text: str) -> str:
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return ""
+    return str(document.get(_SETTING) or "") if isinstance(document, dict) else ""
+
+
+def _text(layout: Layout, path: str) -> str:
+    return (layout.read(path) or b"").decode(errors="replace")

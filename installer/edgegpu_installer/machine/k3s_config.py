@@ -26,7 +26,7 @@ _ARGUMENTS = "-arg"
 
 _ENVIRONMENT = {
     "config": "K3S_CONFIG_FILE", "data-dir": "K3S_DATA_DIR", "node-name": "K3S_NODE_NAME", "server": "K3S_URL",
-    "write-kubeconfig": "K3S_KUBECONFIG_OUTPUT",
+    "write-kubeconfig": "K3S_KUBECONFIG_OUTPUT", "resolv-conf": "K3S_RESOLV_CONF",
 }  # fmt: skip
 
 

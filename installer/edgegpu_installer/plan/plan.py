@@ -26,7 +26,7 @@ from edgegpu_installer.layout import (
     WANTS,
     unit_drop_in,
 )
-from edgegpu_installer.plan import agent_config, shared_config
+from edgegpu_installer.plan import agent_config, shared_config, start_wait
 from edgegpu_installer.plan.plugin_config import places, plugin_yaml, resource_model
 from edgegpu_installer.plan.release import Release
 from edgegpu_installer.plan.site import InstallOptions, MachineRole, PlanCredentials, Site, SiteKind, role_of
@@ -61,6 +61,9 @@ def plan_install(
     """
     role = role_of(site, options)
     config = _config(site, options, role=role, read_file=read_file)
+    waits = start_wait.waits(site, options, role=role, config=_present(read_file))
+    if waits:
+        site = start_wait.with_line(site)
     files = [
         *_guard(site),
         FileChange(CURRENT, link_to=release.version),
@@ -72,8 +75,12 @@ def plan_install(
         FileChange(f"{UNITS}/{SELFTEST_UNIT}", release.selftest_unit),
         *_service(AGENT_UNIT, release.agent_unit),
     ]
+    if waits:
+        files.append(start_wait.link(site))
     if role is not MachineRole.AGENT:
         files += _extender(site, material, config=config, read_file=read_file)
+    if options.wait_at_start is False and role is not MachineRole.AGENT:
+        files += start_wait.removal()
     return Plan(
         op=op,
         files=tuple(files),
@@ -114,9 +121,13 @@ def _service(unit: str, content: bytes) -> list[FileChange]:
 
 def _config(site: Site, options: InstallOptions, *, role: MachineRole, read_file: ReadFile) -> str:
     """Return the text of the plugin's new configuration."""
+    return plugin_yaml(_present(read_file), site=site, options=options, role=role, read_file=read_file)
+
+
+def _present(read_file: ReadFile) -> str | None:
+    """Return the text of the plugin's present configuration; None without one."""
     there = read_file(PLUGIN_YAML)
-    text = None if there is None else there.decode(errors="replace")
-    return plugin_yaml(text, site=site, options=options, role=role, read_file=read_file)
+    return None if there is None else there.decode(errors="replace")
 
 
 def _settings(config: str, *, material: PlanCredentials) -> list[FileChange]:

@@ -7,7 +7,7 @@ import yaml
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.layout import KUBECONFIG, KUBELET, PLUGIN_YAML, RUN, Layout
+from edgegpu_installer.layout import KUBECONFIG, KUBELET, PLUGIN_YAML, RUN, START_LINK, Layout
 from edgegpu_installer.plan.site import InstallOptions, MachineRole, Site
 from edgegpu_installer.scheduler.file import DEFAULT_LISTEN
 from edgegpu_installer.scheduler.refs import ReadFile
@@ -26,6 +26,8 @@ _DEFAULTS: dict[str, Any] = {
     "driver.root": "/",
     "driver.containerd_config": "auto",
     "kubelet.folder": KUBELET,
+    "kubelet.resolv_conf": "auto",
+    "kubelet.wait_at_start": True,
     "kubernetes.kubeconfig": KUBECONFIG,
 }
 """The defaults, which need not be written, as in docs/examples/plugin.yaml.
@@ -53,6 +55,7 @@ def plugin_yaml(
         "isolation.mode": options.isolation,
         "driver.root": options.driver_root,
         "kubelet.folder": site.kubelet_folder,
+        **_start_wait(options),
     }
     driver = now.get("driver") or {}
     named = driver.get("containerd_config")
@@ -64,6 +67,17 @@ def plugin_yaml(
     if existing is not None and wanted == now:
         return existing
     return _HEADER + yaml.safe_dump(wanted, sort_keys=False, default_flow_style=False)
+
+
+def _start_wait(options: InstallOptions) -> dict[str, Any]:
+    """Return the settings of the wait at kubelet's start; nothing where they stay as they are."""
+    match options.wait_at_start:
+        case None:
+            return {}
+        case True:
+            return {"kubelet.resolv_conf": START_LINK, "kubelet.wait_at_start": True}
+        case False:
+            return {"kubelet.resolv_conf": "auto"}
 
 
 def _without_ours(now: dict[str, Any]) -> dict[str, Any]:
@@ -125,6 +139,16 @@ def unit_mib(existing: str | None) -> int:
     """
     found = dict(_read(existing).get("resources") or {}).get("unit_mib")
     return found if isinstance(found, int) else _MODEL.unit_mib
+
+
+def resolv_conf(existing: str | None) -> str:
+    """Return the resolv.conf at which kubelet waits, as a configuration has it; empty when it is not set.
+
+    Raises:
+        InstallError: the existing configuration is not a mapping of sections.
+    """
+    found = (_read(existing).get("kubelet") or {}).get("resolv_conf")
+    return "" if found in {None, "auto"} else str(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from edgegpu_installer.machine.facts import MachineFacts, NodeKind
 from edgegpu_installer.machine.k3s import K3s
 from edgegpu_installer.machine.k3s_config import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.machine.other_plugins import other_plugins
+from edgegpu_installer.plan import start_wait
 from edgegpu_installer.plan.site import InstallOptions, MachineRole
 from edgegpu_installer.scheduler import versions
 from edgegpu_installer.scheduler.manifest import MANIFEST
@@ -80,7 +81,7 @@ def precheck(
         found += _others(facts, model)
     elif facts.cards.on_bus:
         found += [*_no_cards(facts), *_other_runtime(facts)]
-    found += _wsl(facts, role)
+    found += [*_start_wait(facts, options, role), *_wsl(facts, role)]
     return sorted(found, key=lambda finding: finding.level is FindingLevel.WARN)
 
 
@@ -378,6 +379,18 @@ def _versions(facts: MachineFacts) -> NodeVersions:
     """Return the versions in the Node object; without them k3s's, which brings kubelet."""
     versions = facts.node.versions if facts.node is not None else NodeVersions()
     return versions.or_kubelet(facts.k3s.version if facts.k3s is not None else "")
+
+
+def _start_wait(facts: MachineFacts, options: InstallOptions, role: MachineRole) -> Iterator[Finding]:
+    if facts.k3s is not None or facts.kind in {NodeKind.KUBEADM_SERVER, NodeKind.KUBEADM_NODE}:
+        for what, why, remedy in start_wait.refusals(facts, options, role=role):
+            yield _no(what, why, remedy)
+    if source := start_wait.overridden(facts, options):
+        yield _warn(
+            f"{source} has a resolv-conf for kubelet",
+            "kubelet waits for the devices at edgegpu's, which was there before, and reads one of the two alone",
+            "edgegpu install --wait-at-start off, or take it out there",
+        )
 
 
 def _others(facts: MachineFacts, model: ResourceModel) -> Iterator[Finding]:

@@ -76,6 +76,8 @@ class Site:
     has_cards: bool
     cards: int = 0
     """The number of cards on this machine."""
+    pod_resolv_conf: str = ""
+    """The resolv.conf that k3s chooses for pods; where none fits, that of before; empty where there was none."""
     containerd_config: str = ""
     """The path of containerd's configuration where the plugin would not find it by itself, else empty."""
     minor: int | None = None
@@ -97,6 +99,8 @@ class InstallOptions:
     """Nodes of the cluster to label as having GPUs."""
     isolation: str | None = None
     """none, limiter or mps: what holds containers that come from then on to their shares."""
+    wait_at_start: bool | None = None
+    """Whether a starting kubelet of k3s waits for the devices at a resolv.conf of its own."""
     token: str = field(default="", repr=False)
     cloud: str = ""
     """The address of the cloud that the token is for, without a slash at its end."""
@@ -179,6 +183,7 @@ def site_of(facts: MachineFacts) -> Site:
             has_cards=bool(facts.cards.cards) and k3s.has_kubelet,
             cards=len(facts.cards.cards) if k3s.has_kubelet else 0,
             minor=k3s.minor,
+            pod_resolv_conf=k3s.resolv_conf.choice or k3s.resolv_conf.link_to,
         )
     return _kubeadm_site(facts)
 

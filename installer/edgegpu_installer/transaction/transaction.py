@@ -331,6 +331,8 @@ _OF_THE_PLUGIN = (
     "live-limits.json",
     "images.json",
     "unknown-cluster",
+    "kubelet-resolv.conf",
+    "kubelet-resolv.conf.machine",
 )
 """The files that the plugin writes into the state folder."""
 _FOLDERS_OF_THE_PLUGIN = ("limiter",)

@@ -69,6 +69,7 @@ def test_a_box_that_lacks_a_program(script: str, box: Sandbox, missing: str, wor
         (("--policy=sprad",), "--policy is one of first-fit best-fit spread"),
         (("--role", "sever"), "--role is one of server agent extender-only"),
         (("--isolation", "hard"), "--isolation is one of none limiter mps"),
+        (("--wait-at-start", "yes"), "--wait-at-start is one of on off"),
         (("--unit-mib", "1GiB"), "--unit-mib needs a number, and not '1GiB'"),
         (("--policy",), "--policy needs a value"),
         (("--node",), "--node needs a value"),
@@ -92,6 +93,7 @@ def test_every_option_of_edgegpu_install_is_known_to_install_sh(script: str, box
         "--role": "agent",
         "--policy": "spread",
         "--isolation": "none",
+        "--wait-at-start": "on",
         "--ca-sha256": "0" * 64,
         "--output": "yaml",
     }

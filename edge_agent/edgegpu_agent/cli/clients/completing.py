@@ -41,6 +41,11 @@ def roles(incomplete: str) -> list[str]:
     return _begin(incomplete, ("server", "agent", "extender-only"))
 
 
+def switches(incomplete: str) -> list[str]:
+    """Return the two states of a switch."""
+    return _begin(incomplete, ("on", "off"))
+
+
 def _rows(context: typer.Context) -> tuple[PodRow, ...]:
     try:
         path = find_socket(context.params.get("socket"), context.params.get("config"))
