@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from golden import doors
 from golden.shapes import written
+from kits.cli import subcommands
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -28,9 +29,9 @@ def command(one: Any) -> dict[str, Any]:  # noqa: ANN401  (click's command)
     made: dict[str, Any] = {"parameters": [parameter(each) for each in one.params]}
     if one.hidden:
         made["hidden"] = True
-    if hasattr(one, "commands"):
+    if inner := subcommands(one):
         made["alone"] = bool(one.invoke_without_command)
-        made["commands"] = {name: command(each) for name, each in sorted(one.commands.items())}
+        made["commands"] = {name: command(each) for name, each in sorted(inner.items())}
     return made
 
 

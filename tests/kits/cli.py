@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from socketserver import StreamRequestHandler, UnixStreamServer
 from typing import TYPE_CHECKING, Any
 
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from edgegpu_agent.cli.tree import app
+from edgegpu_base.cli.lazy_commands import LazyCommand
 from edgegpu_plugin.status import StatusServer
 
 if TYPE_CHECKING:
@@ -133,11 +135,23 @@ def edgegpu_process(*args: str | Path, timeout_s: float = 60) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def commands(group: typer.Typer, *words: str) -> Iterator[tuple[str, ...]]:
+def commands(app: typer.Typer) -> Iterator[tuple[str, ...]]:
     """Yield the words of each command below a command line's tree, groups among them, the tree itself first."""
+    yield from _below(get_command(app))
+
+
+def _below(command: object, *words: str) -> Iterator[tuple[str, ...]]:
     yield words
-    for one in group.registered_commands:
-        yield (*words, str(one.name))
-    for inner in group.registered_groups:
-        if inner.typer_instance is not None:
-            yield from commands(inner.typer_instance, *words, str(inner.name))
+    for name, one in subcommands(command).items():
+        yield from _below(one, *words, name)
+
+
+def subcommands(command: object) -> dict[str, Any]:
+    """Return the commands of a group by name, whether they are imported late or not; of a command none."""
+    found: dict[str, Any] = getattr(command, "commands", {})
+    return {name: loaded(one) for name, one in found.items()}
+
+
+def loaded(command: Any) -> Any:  # noqa: ANN401  (typer keeps the common class of commands and groups to itself)
+    """Return a command that is imported when it is used, or the command as it is."""
+    return command.loaded() if isinstance(command, LazyCommand) else command

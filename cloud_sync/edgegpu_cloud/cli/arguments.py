@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from edgegpu_cloud.cli.common import DEFAULT, SERVER, Cloud, reached
+from edgegpu_cloud.cli.common import DEFAULT, Cloud, reached
+from edgegpu_cloud.cli.remote.server import SERVER
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.limits.apps import apps_of
 from edgegpu_cloud.fleet.operations.box_set import BoxSet

@@ -6,10 +6,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, Protocol, TypeVar
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -19,39 +18,28 @@ from edgegpu_base.cli.commandline import is_output_fault
 from edgegpu_base.cli.durations import seconds
 from edgegpu_base.cli.output import dumped, dumped_one_of_many, one_line, plain, plain_json
 from edgegpu_base.process.user import invoking_user
-from edgegpu_cloud.alerts.service import Alerts
-from edgegpu_cloud.cli.local_enrolment import LocalEnrolment
-from edgegpu_cloud.cli.remote.alerts import RemoteAlerts
+from edgegpu_cloud.cli.local_cloud import LocalCloud
 from edgegpu_cloud.cli.remote.client import CA_FILE, ApiClient, read_token
-from edgegpu_cloud.cli.remote.enrolment import RemoteEnrolment
-from edgegpu_cloud.cli.remote.evidence import RemoteEvidence
-from edgegpu_cloud.cli.remote.fleet import RemoteFleet
-from edgegpu_cloud.cli.remote.operations import RemoteOperations
-from edgegpu_cloud.cli.remote.ports import (
-    AlertsPort,
-    EnrolmentPort,
-    EvidencePort,
-    FleetPort,
-    OperationsPort,
-    RolloutsPort,
-)
-from edgegpu_cloud.cli.remote.rollouts import RemoteRollouts
-from edgegpu_cloud.controller.status import trouble
+from edgegpu_cloud.cli.remote.cloud import RemoteCloud
+from edgegpu_cloud.cli.remote.server import SERVER
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.access import Access
-from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, entry_of
-from edgegpu_cloud.fleet.audit.kinds import AuditKind
-from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_cloud.fleet.history.evidence import EvidenceService
-from edgegpu_cloud.fleet.operations.operations import Operations
-from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load, store_url
 from edgegpu_cloud.ownership import account, become_owner, remedy_for
-from edgegpu_cloud.rollouts.rollouts import Rollouts
-from edgegpu_cloud.store.records import AuditEntry, BoxState, Json
-from edgegpu_cloud.store.store import ControllerStore
-from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
+from edgegpu_cloud.store.records import UNINSTALLED, BoxState, Json
 from edgegpu_sync.errors import SyncError
+
+if TYPE_CHECKING:  # slow to load
+    from edgegpu_cloud.cli.remote.ports import (
+        AlertsPort,
+        EnrolmentPort,
+        EvidencePort,
+        FleetPort,
+        OperationsPort,
+        RolloutsPort,
+    )
+    from edgegpu_cloud.fleet.audit.kinds import AuditKind
+    from edgegpu_cloud.fleet.views import BoxView
+    from edgegpu_cloud.store.records import AuditEntry
 
 EXIT_FAILED, EXIT_WAITING, EXIT_INTERRUPTED = 1, 3, 130
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
@@ -73,32 +61,25 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 DEFAULT = DEFAULT_FOLDER
 
 
-SERVER: ContextVar[str] = ContextVar("server", default="")
-"""What `--server` names: the URL of a console; empty: the controller of this machine."""
+class Cloud(Protocol):
+    """A controller on this machine or on another one: its services, each imported when it is used."""
 
+    @property
+    def by(self) -> str:
+        """Return the name of who asks."""
 
-@dataclass(frozen=True, kw_only=True)
-class Cloud:
-    """A controller on this machine or on another one: its services. `by`: who asks."""
-
-    fleet: FleetPort
-    rollouts: RolloutsPort
-    operations: OperationsPort
-    alerts: AlertsPort
-    evidence: EvidencePort
-    enrolment: EnrolmentPort
-    by: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalCloud(Cloud):
-    """The controller of this machine, open: its files, its configuration, its store."""
-
-    fleet: Fleet
-    rollouts: Rollouts
-    layout: CloudLayout
-    config: CloudConfig
-    store: ControllerStore
+    @property
+    def fleet(self) -> "FleetPort": ...  # noqa: D102  (the services say what they are)
+    @property
+    def rollouts(self) -> "RolloutsPort": ...  # noqa: D102
+    @property
+    def operations(self) -> "OperationsPort": ...  # noqa: D102
+    @property
+    def alerts(self) -> "AlertsPort": ...  # noqa: D102
+    @property
+    def evidence(self) -> "EvidencePort": ...  # noqa: D102
+    @property
+    def enrolment(self) -> "EnrolmentPort": ...  # noqa: D102
 
 
 def operator() -> str:
@@ -106,8 +87,10 @@ def operator() -> str:
     return f"operator {invoking_user()}"
 
 
-def store_entry(what: AuditKind, before: Json, after: Json) -> AuditEntry:
+def store_entry(what: "AuditKind", before: Json, after: Json) -> "AuditEntry":
     """Return the audit's entry of a change of the whole store, by the operator who runs this command."""
+    from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, entry_of  # noqa: PLC0415  (slow to load)
+
     return entry_of(Author(operator(), time.time()), what, AuditedChange(before, after))
 
 
@@ -121,15 +104,7 @@ def reached(folder: Path) -> Iterator[Cloud]:
     if url := SERVER.get():
         client = ApiClient(url, read_token(), ca=os.environ.get(CA_FILE, ""))
         with closing(client):
-            yield Cloud(
-                fleet=RemoteFleet(client),
-                rollouts=RemoteRollouts(client),
-                operations=RemoteOperations(client),
-                alerts=RemoteAlerts(client),
-                evidence=RemoteEvidence(client),
-                enrolment=RemoteEnrolment(client),
-                by=operator(),
-            )
+            yield RemoteCloud(client, operator())
         return
     with opened(folder) as cloud:
         yield cloud
@@ -150,21 +125,11 @@ def opened(folder: Path, *, why: str = "", instead: str = "") -> Iterator[LocalC
     layout = CloudLayout(folder)
     config = load(layout.config)
     check_database(layout, config)
+    from edgegpu_cloud.store.store import ControllerStore  # noqa: PLC0415  (slow to load)
+
     store = ControllerStore.open(store_url(layout, config.database), create=False)
     try:
-        access = Access(by)
-        yield LocalCloud(
-            fleet=Fleet(store, clock=time.time, by=by),
-            rollouts=Rollouts(store, clock=time.time, access=access),
-            operations=Operations(store, clock=time.time, access=access),
-            alerts=Alerts(store, config.alerts, access=access, controller=config.controller_name),
-            evidence=EvidenceService(store, access=access),
-            enrolment=LocalEnrolment(store, layout, config, access=access),
-            by=by,
-            layout=layout,
-            config=config,
-            store=store,
-        )
+        yield LocalCloud(layout, config, store, by)
     finally:
         store.close()
 
@@ -269,9 +234,18 @@ def say(text: str) -> None:
     typer.echo(plain(text), err=True)
 
 
-def print_connection_problem(cloud: Cloud, of: BoxView | None = None) -> None:
+def link_trouble(cloud: Cloud) -> str:
+    """Return what keeps the controller of this machine from its boxes; empty: nothing, or it is elsewhere."""
+    if not isinstance(cloud, LocalCloud):
+        return ""
+    from edgegpu_cloud.controller.status import trouble  # noqa: PLC0415  (not for a controller elsewhere)
+
+    return trouble(cloud.layout, cloud.config.broker)
+
+
+def print_connection_problem(cloud: Cloud, of: "BoxView | None" = None) -> None:
     """Print what keeps this controller from its boxes, or from one box, if anything does."""
-    if isinstance(cloud, LocalCloud) and (found := trouble(cloud.layout, cloud.config.broker)):
+    if found := link_trouble(cloud):
         say(f"edgegpu-cloud: {found}")
     if of is not None and of.state is BoxState.SET_ASIDE:
         say(f"edgegpu-cloud: {of.name} is SET_ASIDE and ignored: `edgegpu-cloud boxes forget {of.name}`, enrol it anew")
@@ -330,7 +304,7 @@ def print_list(
         typer.echo(none)
 
 
-def standing(view: BoxView) -> str:
+def standing(view: "BoxView") -> str:
     """Return a box's state in a word."""
     if view.state is not BoxState.ENROLLED:
         return view.state.value

@@ -15,7 +15,6 @@ from edgegpu_cloud.cli.common import (
     DEFAULT,
     FolderOption,
     JsonOption,
-    LocalCloud,
     answer,
     opened,
     operator,
@@ -25,6 +24,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say,
 )
+from edgegpu_cloud.cli.local_cloud import LocalCloud
 from edgegpu_cloud.enrolment.key_files import load_signing_key, write_file
 from edgegpu_cloud.enrolment.key_sets import SigningRequest, add, chain_of, prepare, read_set, ring_of, sign
 from edgegpu_cloud.errors import CloudError

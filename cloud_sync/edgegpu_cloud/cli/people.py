@@ -13,7 +13,6 @@ from edgegpu_cloud.cli.common import (
     DEFAULT,
     FolderOption,
     JsonOption,
-    LocalCloud,
     YesOption,
     ago,
     answer,
@@ -25,6 +24,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say,
 )
+from edgegpu_cloud.cli.local_cloud import LocalCloud
 from edgegpu_cloud.fleet.access import Access
 from edgegpu_cloud.http.urls import link_url
 from edgegpu_cloud.people.people import FIRST_ADMIN_S, PASSWORD_LINK_S, People

@@ -3,17 +3,11 @@
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from typer.core import TyperGroup
 
-from edgegpu_base.cli.helptext import command_line, put, version_option
-from edgegpu_base.cli.output import with_output
-from edgegpu_cloud.cli import alerts, audit, broker, controllers, init, keys, people, serve
-from edgegpu_cloud.cli.boxes import apps, block, boxes, cluster, enrol, evidence, revoke, tokens
-from edgegpu_cloud.cli.common import SERVER
-from edgegpu_cloud.cli.database import backup, migrate, restore
-from edgegpu_cloud.cli.requests import commands, following, limits, operations, rollouts, sharing
-from edgegpu_sync.faults import fault
+from edgegpu_base.cli.helptext import command_line, version_option
+from edgegpu_base.cli.lazy_commands import CommandSource, put_lazy, put_lazy_group
+from edgegpu_cloud.cli.remote.server import SERVER
 
 _HELP = """Run a controller for edgegpu boxes, and say what they shall be.
 
@@ -42,6 +36,18 @@ ServerOption = Annotated[
 ]
 
 
+def _in_our_words(error: typer.BadParameter) -> str:
+    from pydantic import ValidationError  # noqa: PLC0415  (slow to load)
+
+    from edgegpu_sync.faults import fault  # noqa: PLC0415
+
+    if isinstance(error.__cause__, ValidationError):
+        first = error.__cause__.errors(include_url=False)[0]
+        if error.message == first["msg"]:  # else the words are ours already
+            return fault(first)
+    return error.message
+
+
 class _PlainErrors(TyperGroup):
     """The commands; what is wrong with a value is said in our words, in the place of the library's."""
 
@@ -49,10 +55,8 @@ class _PlainErrors(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            if isinstance(error.__cause__, ValidationError):
-                first = error.__cause__.errors(include_url=False)[0]
-                if error.message == first["msg"]:  # else the words are ours already
-                    error.message = fault(first)
+            if error.__cause__ is not None:
+                error.message = _in_our_words(error)
             raise
 
 
@@ -62,45 +66,59 @@ def _options(*, version: Annotated[bool, version_option("edgegpu-cloud")] = Fals
     SERVER.set(server)
 
 
-_boxes = typer.Typer(rich_markup_mode=None)
-_boxes.callback(invoke_without_command=True)(with_output(boxes.boxes))
-put(_boxes, "forget", revoke.forget, revoke.FORGET_HELP, "Drop all that is known of a box.")
-put(_boxes, "block", block.block, block.BLOCK_HELP, "Refuse a box until it is unblocked.")
-put(_boxes, "unblock", block.unblock, block.UNBLOCK_HELP, "Let a blocked box go on.")
-put(_boxes, "cluster", cluster.cluster, cluster.HELP, "Say whether the cluster counts that a box reports.")
-put(app, "init", init.init, init.HELP, "Make a controller in an empty folder.")
-put(app, "serve", serve.serve, serve.HELP, "Run the controller.")
-put(app, "enrol", enrol.enrol, enrol.ENROL_HELP, "Print the line to paste on a box.")
-put(app, "tokens", tokens.tokens, tokens.HELP, "List the tokens, or take one back.")
-put(app, "pending", enrol.pending, enrol.PENDING_HELP, "Boxes that wait for a yes.")
-put(app, "approve", enrol.approve, enrol.APPROVE_HELP, "Take in a box that waits.")
-put(app, "refuse", enrol.refuse, enrol.REFUSE_HELP, "Refuse a box that waits.")
-app.add_typer(_boxes, name="boxes", help=boxes.BOXES_HELP, short_help="List the boxes; forget, block, judge one.")
-put(app, "box", boxes.box, boxes.BOX_HELP, "Show one box.")
-put(app, "apps", apps.apps, apps.HELP, "Apps by the values of their limits.")
-put(app, "evidence", evidence.evidence, evidence.HELP, "What a box's containers see of their cards.")
-put(app, "label", boxes.label, boxes.LABEL_HELP, "Set labels of boxes, by which -l selects them.")
-put(app, "rename", boxes.rename, boxes.RENAME_HELP, "Give a box another name.")
-put(app, "revoke", revoke.revoke, revoke.REVOKE_HELP, "Revoke a box.")
-put(app, "kick", revoke.kick, revoke.KICK_HELP, "Cut the connection of a revoked box.")
-put(app, "confirm", boxes.confirm, boxes.CONFIRM_HELP, "Go on with a box that is RESTORED.")
-put(app, "alarms", boxes.alarms, boxes.ALARMS_HELP, "What a person has to look at.")
-put(app, "audit", audit.audit, audit.HELP, "Who changed what, and what came of it.")
-app.add_typer(alerts.app, name="alerts")
-app.add_typer(limits.app, name="limits")
-app.add_typer(sharing.app, name="sharing")
-app.add_typer(rollouts.app, name="rollouts")
-put(app, "install", commands.install, commands.INSTALL_HELP, "GPU sharing on a box.")
-put(app, "uninstall", commands.uninstall, commands.UNINSTALL_HELP, "GPU sharing off a box.")
-put(app, "command", commands.command, commands.COMMAND_HELP, "Ask a box to do something once.")
-put(app, "commands", commands.commands, commands.COMMANDS_HELP, "List the last commands.")
-put(app, "cancel", commands.cancel, commands.CANCEL_HELP, "Cancel a command that its box has not begun.")
-put(app, "watch", following.watch, following.WATCH_HELP, "Follow commands.")
-app.add_typer(people.app, name="people")
-app.add_typer(operations.app, name="operations")
-app.add_typer(keys.app, name="keys")
-app.add_typer(controllers.app, name="controllers")
-put(app, "broker", broker.broker, broker.HELP, "Write the broker's files anew.")
-put(app, "backup", backup.backup, backup.HELP, "Everything that a controller is, in one file.")
-put(app, "restore", restore.restore, restore.HELP, "Make a controller of a backup.")
-put(app, "migrate", migrate.migrate, migrate.HELP, "Bring the store's tables to this version.")
+def _put(name: str, module: str, function: str, text: str, short: str) -> None:
+    put_lazy(app, name, CommandSource(f"edgegpu_cloud.cli.{module}", function, text), short)
+
+
+def _put_group(name: str, module: str, text: str | None = None, *, short: str | None = None) -> None:
+    put_lazy_group(app, name, f"edgegpu_cloud.cli.{module}", text, short)
+
+
+_put("init", "init", "init", "HELP", "Make a controller in an empty folder.")
+_put("serve", "serve", "serve", "HELP", "Run the controller.")
+_put("enrol", "boxes.enrol", "enrol", "ENROL_HELP", "Print the line to paste on a box.")
+_put("tokens", "boxes.tokens", "tokens", "HELP", "List the tokens, or take one back.")
+_put("pending", "boxes.enrol", "pending", "PENDING_HELP", "Boxes that wait for a yes.")
+_put("approve", "boxes.enrol", "approve", "APPROVE_HELP", "Take in a box that waits.")
+_put("refuse", "boxes.enrol", "refuse", "REFUSE_HELP", "Refuse a box that waits.")
+_put("box", "boxes.boxes", "box", "BOX_HELP", "Show one box.")
+_put("apps", "boxes.apps", "apps", "HELP", "Apps by the values of their limits.")
+_put("evidence", "boxes.evidence", "evidence", "HELP", "What a box's containers see of their cards.")
+_put("label", "boxes.boxes", "label", "LABEL_HELP", "Set labels of boxes, by which -l selects them.")
+_put("rename", "boxes.boxes", "rename", "RENAME_HELP", "Give a box another name.")
+_put("revoke", "boxes.revoke", "revoke", "REVOKE_HELP", "Revoke a box.")
+_put("kick", "boxes.revoke", "kick", "KICK_HELP", "Cut the connection of a revoked box.")
+_put("confirm", "boxes.boxes", "confirm", "CONFIRM_HELP", "Go on with a box that is RESTORED.")
+_put("alarms", "boxes.boxes", "alarms", "ALARMS_HELP", "What a person has to look at.")
+_put("audit", "audit", "audit", "HELP", "Who changed what, and what came of it.")
+_put("install", "requests.commands", "install", "INSTALL_HELP", "GPU sharing on a box.")
+_put("uninstall", "requests.commands", "uninstall", "UNINSTALL_HELP", "GPU sharing off a box.")
+_put("command", "requests.commands", "command", "COMMAND_HELP", "Ask a box to do something once.")
+_put("commands", "requests.commands", "commands", "COMMANDS_HELP", "List the last commands.")
+_put("cancel", "requests.commands", "cancel", "CANCEL_HELP", "Cancel a command that its box has not begun.")
+_put("watch", "requests.following", "watch", "WATCH_HELP", "Follow commands.")
+_put("broker", "broker", "broker", "HELP", "Write the broker's files anew.")
+_put("backup", "database.backup", "backup", "HELP", "Everything that a controller is, in one file.")
+_put("restore", "database.restore", "restore", "HELP", "Make a controller of a backup.")
+_put("migrate", "database.migrate", "migrate", "HELP", "Bring the store's tables to this version.")
+_put_group("boxes", "boxes.app", short="List the boxes; forget, block, judge one.")
+_put_group(
+    "alerts",
+    "alerts",
+    "Alerts: what is wrong in the fleet for longer than a moment, by itself known and by itself over.",
+)
+_put_group("limits", "requests.limits", "Set, show and forget the limits of apps.")
+_put_group(
+    "sharing",
+    "requests.sharing",
+    "Set and show how a box shares its cards: policy, excluded cards, unit of memory, isolation.",
+)
+_put_group(
+    "rollouts",
+    "requests.rollouts",
+    "Change many boxes in waves: limits of an app, settings of sharing, or the agent's version.",
+)
+_put_group("people", "people", "People who may use the console and the API: accounts, their roles and scopes.")
+_put_group("operations", "requests.operations", "Changes of many boxes, and what came of each.")
+_put_group("keys", "keys", "The keys that boxes obey: show, rotate, and sign with a root key that is kept offline.")
+_put_group("controllers", "controllers", "The controllers that share the boxes of one PostgreSQL: show them, add one.")

@@ -10,8 +10,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.selectors import read_selector
 from edgegpu_cloud.fleet.views import PRESENT_S
 from edgegpu_cloud.phrases import phrase
-from edgegpu_cloud.store.labels import LabelTerm
-from edgegpu_cloud.store.records import BoxState, Json
+from edgegpu_cloud.store.records import BoxState, Json, LabelTerm
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxOrder, BoxPlace, BoxQuery, BoxSort, ListedBox
 from edgegpu_sync.ids import DeviceId

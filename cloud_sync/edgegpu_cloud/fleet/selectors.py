@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.phrases import phrase
-from edgegpu_cloud.store.labels import LabelTerm
+from edgegpu_cloud.store.records import LabelTerm
 
 _WORD = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 _VALUE = r"[A-Za-z0-9._/-]*"

@@ -12,9 +12,16 @@ from edgegpu_cloud.fleet.reports import CardReports, card_reports
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.convert import record_of, values_of
-from edgegpu_cloud.store.records import BoxRecord, BoxState, CommandHistoryLine, Latest, Orphan, StoredCommand
+from edgegpu_cloud.store.records import (
+    UNINSTALLED,
+    BoxRecord,
+    BoxState,
+    CommandHistoryLine,
+    Latest,
+    Orphan,
+    StoredCommand,
+)
 from edgegpu_cloud.store.store import Transaction
-from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
 from edgegpu_cloud.store.summaries.tables import BoxSummary
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.messages.spec import AnyItem, Spec

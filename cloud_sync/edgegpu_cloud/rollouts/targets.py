@@ -13,7 +13,7 @@ from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.phrases import listed, phrase, phrase_n
 from edgegpu_cloud.rollouts.changes import RolloutChange
 from edgegpu_cloud.rollouts.fit import PlannedFit, fits_of
-from edgegpu_cloud.store.labels import LabelTerm
+from edgegpu_cloud.store.records import LabelTerm
 from edgegpu_cloud.store.rollouts.planned import PlanCounts, PlanQuery
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxQuery

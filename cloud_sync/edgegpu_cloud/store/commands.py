@@ -6,8 +6,8 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from edgegpu_cloud.store.controllers.leases import ALL, of_partitions
 from edgegpu_cloud.store.convert import command_of, command_values, new_command_values, record_of, values_of
-from edgegpu_cloud.store.labels import LabelTerm, in_scope
-from edgegpu_cloud.store.records import CommandHistoryLine, Orphan, StoredCommand
+from edgegpu_cloud.store.labels import in_scope
+from edgegpu_cloud.store.records import CommandHistoryLine, LabelTerm, Orphan, StoredCommand
 from edgegpu_cloud.store.schema import CommandRow, HistoryRow, OrphanRow, table
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.states import CommandState

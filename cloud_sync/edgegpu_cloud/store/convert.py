@@ -5,8 +5,6 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import RowMapping
-
 from edgegpu_base.records import values_reader
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand, partition_of
 from edgegpu_sync.ids import DeviceId
@@ -18,12 +16,13 @@ from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from sqlalchemy import RowMapping
 
 T = TypeVar("T", bound="DataclassInstance")
 Values = dict[str, Any]
 
 
-def record_of(record: type[T], row: RowMapping | Mapping[str, Any], **converted: object) -> T:
+def record_of(record: type[T], row: "RowMapping | Mapping[str, Any]", **converted: object) -> T:
     """Read a record whose fields are columns of the row; `converted` are those that need more than the row has."""
     return record(**{name: row[name] for name in _names(record) if name not in converted}, **converted)
 
@@ -49,7 +48,7 @@ def _epoch(count: int | None, nonce: str | None) -> Epoch | None:
     return None if count is None or nonce is None else Epoch(count, nonce)
 
 
-def box_of(row: RowMapping) -> BoxRecord:
+def box_of(row: "RowMapping") -> BoxRecord:
     """Read a row of `boxes`; the time of the box's birth is not in the store."""
     epoch = _epoch(row["epoch_count"], row["epoch_nonce"])
     sequence = record_of(CommandSequence, row, epoch=epoch, born_at_s=None)
@@ -79,7 +78,7 @@ def box_state_values(box: BoxRecord) -> Values:
     }
 
 
-def command_of(row: RowMapping) -> StoredCommand:
+def command_of(row: "RowMapping") -> StoredCommand:
     """Read a row of `commands`."""
     state = CommandState(row["state"]) if row["state"] else None
     signed_for = _epoch(row["signed_count"], row["signed_nonce"])
@@ -87,7 +86,7 @@ def command_of(row: RowMapping) -> StoredCommand:
     return record_of(StoredCommand, row, tracked=tracked)
 
 
-def _stamp(row: RowMapping) -> Stamp | None:
+def _stamp(row: "RowMapping") -> Stamp | None:
     epoch = _epoch(row["stamp_count"], row["stamp_nonce"])
     if epoch is None:
         return None
@@ -120,7 +119,7 @@ def new_command_values(command: StoredCommand) -> Values:
     return who | {"op": command.tracked.op, "args": command.tracked.args} | command_values(command)
 
 
-def latest_of(row: RowMapping) -> Latest:
+def latest_of(row: "RowMapping") -> Latest:
     """Read a row of `latest`."""
     stamp = Stamp(enrolment=row["enrolment"], epoch=Epoch(row["count"], row["nonce"]), n=row["n"])
     return Latest(

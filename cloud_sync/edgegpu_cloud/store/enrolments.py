@@ -22,8 +22,8 @@ from sqlalchemy import (
 )
 
 from edgegpu_cloud.store.convert import record_of
-from edgegpu_cloud.store.labels import LabelTerm, in_scope
-from edgegpu_cloud.store.records import ONLY_FOR, CertificateRecord, EnrolmentAttempt, RequestState, Token
+from edgegpu_cloud.store.labels import in_scope
+from edgegpu_cloud.store.records import ONLY_FOR, CertificateRecord, EnrolmentAttempt, LabelTerm, RequestState, Token
 from edgegpu_cloud.store.schema import BoxRow, CertificateRow, RequestRow, TokenRow, table
 from edgegpu_sync.ids import DeviceId
 

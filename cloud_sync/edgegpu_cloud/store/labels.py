@@ -1,30 +1,15 @@
 """Terms over labels of boxes, and the rows of boxes that have such labels."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, select
 
+from edgegpu_cloud.store.records import LabelTerm
 from edgegpu_cloud.store.schema import BoxRow, table
 from edgegpu_cloud.store.summaries.schema import LabelRow
 
 _BOXES, _LABELS = table(BoxRow), table(LabelRow)
-
-
-@dataclass(frozen=True, slots=True)
-class LabelTerm:
-    """A term of a selector: a label has one of these values (None: any), or, not `wanted`, has not."""
-
-    key: str
-    values: frozenset[str] | None
-    wanted: bool
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether the term holds for a box with these labels."""
-        found = labels.get(self.key)
-        has = found is not None and (self.values is None or found in self.values)
-        return has is self.wanted
 
 
 def has_label(device: ColumnElement[Any], term: LabelTerm) -> ColumnElement[bool]:

@@ -27,8 +27,8 @@ from edgegpu_cloud.phrases import phrase, phrase_json
 from edgegpu_cloud.store.controllers.leases import ALL, of_partitions
 from edgegpu_cloud.store.convert import record_of, values_of
 from edgegpu_cloud.store.engine import upsert
-from edgegpu_cloud.store.labels import LabelTerm, in_scope
-from edgegpu_cloud.store.records import Alarm, AuditEntry, AuditFilter, BoxEvent, Json, NumberedEvent
+from edgegpu_cloud.store.labels import in_scope
+from edgegpu_cloud.store.records import Alarm, AuditEntry, AuditFilter, BoxEvent, Json, LabelTerm, NumberedEvent
 from edgegpu_cloud.store.schema import AlarmRow, AuditRow, EventRow, KeySetRow, MetaRow, table
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.downlink import KeySetLink

@@ -55,6 +55,25 @@ class ControllerBeat:
     seen_at_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class LabelTerm:
+    """A term of a selector: a label has one of these values (None: any), or, not `wanted`, has not."""
+
+    key: str
+    values: frozenset[str] | None
+    wanted: bool
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the term holds for a box with these labels."""
+        found = labels.get(self.key)
+        has = found is not None and (self.values is None or found in self.values)
+        return has is self.wanted
+
+
+UNINSTALLED = "uninstall"
+"""The reason in a box's goodbye when edgegpu is taken off it."""
+
+
 class BoxState(StrEnum):
     """Whether a box's messages count.
 

@@ -356,11 +356,11 @@ def test_who_ends_the_waiting_by_ctrl_c_is_told_that_the_command_goes_on(
         raise KeyboardInterrupt
 
     with opened(cloud.folder) as made:
-        fleet = Fleet(made.store, clock=time.time, by="anna", sleep=ctrl_c)
-        id_ = fleet.command("far", "doctor.run", {})
+        made.fleet = Fleet(made.store, clock=time.time, by="anna", sleep=ctrl_c)
+        id_ = made.fleet.command("far", "doctor.run", {})
         for as_json in (False, True):
             with pytest.raises(typer.Exit) as end:
-                finish(replace(made, fleet=fleet), id_, 60, as_json=as_json)
+                finish(made, id_, 60, as_json=as_json)
             said = capsys.readouterr()
             assert (end.value.exit_code, f"it goes on: edgegpu-cloud watch {id_}" in said.err) == (130, True)
             assert (json.loads(said.out)["id"] if as_json else said.out) == (id_ if as_json else "")

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kits.cli import subcommands
 from kits.cloudcli import ok, run
 from kits.stores import open_store
 from kits.sync import birth
-from typer.core import TyperGroup
 from typer.main import get_command
 
 from edgegpu_cloud.broker.config import guard_source
@@ -252,11 +252,9 @@ def test_errors_as_json_and_boxes_that_are_not(tmp_path: Path) -> None:
 def commands() -> dict[str, Any]:
     """Return the commands, those of groups with the group's name before."""
     group = get_command(tree.app)
-    assert isinstance(group, TyperGroup)
-    found: dict[str, Any] = dict(group.commands)
-    for name, one in group.commands.items():
-        if isinstance(one, TyperGroup):
-            found |= {f"{name} {inner}": command for inner, command in one.commands.items()}
+    found = subcommands(group)
+    for name, one in subcommands(group).items():
+        found |= {f"{name} {inner}": command for inner, command in subcommands(one).items()}
     return found
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from kits.cli import loaded
 from kits.cloudcli import ok
 from kits.haproxy import FILE as HAPROXY
 from kits.mqtt import need_mosquitto, wait_for
@@ -74,7 +75,8 @@ def parsed(words: list[str]) -> tuple[list[str], dict[str, Any]]:
     names, context, left = ["edgegpu-cloud"], None, words
     while isinstance(found, TyperGroup) and left:
         context = Context(found, parent=context)
-        name, found, left = found.resolve_command(context, left)
+        name, command, left = found.resolve_command(context, left)
+        found = loaded(command)
         names.append(str(name))
     return names[1:], found.make_context(names[-1], list(left), parent=context).params
 

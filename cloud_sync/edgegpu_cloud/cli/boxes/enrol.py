@@ -12,7 +12,6 @@ from edgegpu_cloud.cli.common import (
     DEFAULT,
     FolderOption,
     JsonOption,
-    LocalCloud,
     ago,
     answer,
     moment,
@@ -23,6 +22,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say,
 )
+from edgegpu_cloud.cli.local_cloud import LocalCloud
 from edgegpu_cloud.controller.status import no_bundle
 from edgegpu_cloud.enrolment.install_lines import EnrolLine, line_problems
 from edgegpu_cloud.enrolment.manager import MOST_LISTED, MOST_USES, AttemptView, TokenRequest

@@ -16,11 +16,9 @@ from edgegpu_cloud.broker.kick import kick as cut
 from edgegpu_cloud.cli.arguments import BoxArgument
 from edgegpu_cloud.cli.common import (
     DEFAULT,
-    SERVER,
     Cloud,
     FolderOption,
     JsonOption,
-    LocalCloud,
     YesOption,
     answer,
     confirm,
@@ -30,6 +28,8 @@ from edgegpu_cloud.cli.common import (
     reporting,
     standing,
 )
+from edgegpu_cloud.cli.local_cloud import LocalCloud
+from edgegpu_cloud.cli.remote.server import SERVER
 from edgegpu_cloud.enrolment.issuing import write_crl
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.views import BoxView

@@ -14,8 +14,7 @@ from edgegpu_cloud.fleet.preview.capacity import held_units
 from edgegpu_cloud.fleet.reports import card_reports, pending_of, read_latest
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
-from edgegpu_cloud.store.records import BoxState
-from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
+from edgegpu_cloud.store.records import UNINSTALLED, BoxState
 from edgegpu_core.model import size_text
 from edgegpu_sync.messages.telemetry import CLOUD, PERSON, RECOVERY, BoxHealth, CardReport
 from edgegpu_sync.messages.uplink import ItemReport

@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import TypeAdapter
-
 from edgegpu_cloud.alerts.service import AlertView
 from edgegpu_cloud.cli.remote.client import ApiClient, read_as
 from edgegpu_cloud.store.alerts.tables import THAT_FIRE, AlertFilter
 
-_VIEW = TypeAdapter(AlertView)
 _STATES: Mapping[bool | None, str] = {False: "firing", True: "over", None: "all"}
 
 
@@ -22,7 +19,7 @@ class RemoteAlerts:
     def list(self, name_or_id: str = "", *, where: AlertFilter = THAT_FIRE, limit: int = 500) -> Sequence[AlertView]:
         """Return alerts, newest first: of all boxes, or of one; the API filters by state."""
         found = self._client.items("/alerts", most=limit, box=name_or_id, state=_STATES[where.over])
-        return [read_as(_VIEW, {"alert": one, "box": one["box"]}) for one in found]
+        return [read_as(AlertView, {"alert": one, "box": one["box"]}) for one in found]
 
     def silence(self, number: int, *, for_s: float) -> None:
         """Let nobody be told of an alert for a while; 0: from now on again."""

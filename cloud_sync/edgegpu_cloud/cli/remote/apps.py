@@ -2,14 +2,10 @@
 
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.fleet.limits.app_page import BoxValue
 from edgegpu_cloud.fleet.limits.app_values import AppValue, AppValues, CountedValue
 from edgegpu_cloud.fleet.limits.history import ContainerKey
-
-_VALUE, _BOX = TypeAdapter(AppValue), TypeAdapter(BoxValue)
 
 
 class RemoteApps:
@@ -28,10 +24,10 @@ class RemoteApps:
         """Return every box that has a container, or of them those with one value."""
         path = "/".join(name_in_path(one) for one in (key.namespace, key.app, key.container))
         found = self._client.items(f"/apps/{path}/boxes", value=value, labels=selector)
-        return [read_as(_BOX, one) for one in found]
+        return [read_as(BoxValue, one) for one in found]
 
 
 def _app(row: dict[str, Any]) -> AppValues:
-    values = [CountedValue(read_as(_VALUE, one), int(one["boxes"])) for one in row["values"]]
+    values = [CountedValue(read_as(AppValue, one), int(one["boxes"])) for one in row["values"]]
     key = ContainerKey(str(row["namespace"]), str(row["app"]), str(row["container"]))
     return AppValues(key=key, values=values)

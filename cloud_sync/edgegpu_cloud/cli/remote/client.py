@@ -8,6 +8,7 @@ import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -21,6 +22,7 @@ from edgegpu_sync.faults import first_fault
 T = TypeVar("T")
 
 TOKEN, TOKEN_FILE, CA_FILE = "EDGEGPU_CLOUD_TOKEN", "EDGEGPU_CLOUD_TOKEN_FILE", "EDGEGPU_CLOUD_CA"
+_reader: Callable[[object], TypeAdapter[Any]] = cache(TypeAdapter)
 _BASE = "/api/v1"
 _TIMEOUT_S = 30.0
 _PART = 200
@@ -166,17 +168,18 @@ def _is_in_flight(answer: urllib3.BaseHTTPResponse) -> bool:
     return answer.status == _CONFLICT and b'"IN_FLIGHT"' in answer.data
 
 
-def read_as(adapter: TypeAdapter[T], value: object) -> T:
-    """Return what a value of JSON is as one of our types.
+def read_as(kind: type[T], value: object) -> T:
+    """Return what a value of JSON is as one of our types, whose reader is built at the first one.
 
     Raises:
         CloudError: it is none: the controller has another version.
     """
     try:
-        return adapter.validate_json(json.dumps(value))
+        found: T = _reader(kind).validate_json(json.dumps(value))
     except ValidationError as error:
         text = f"cannot understand the controller's answer: {first_fault(error)}"
         raise CloudError(text, remedy="use the version of edgegpu-cloud that the controller has") from error
+    return found
 
 
 def name_in_path(name: str, *, what: str = "", remedy: str = "`edgegpu-cloud boxes` lists the boxes") -> str:

@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.enrolment.install_lines import EnrolLine
 from edgegpu_cloud.enrolment.manager import PAGE, AttemptView, TokenRequest
 from edgegpu_cloud.store.records import ONLY_FOR, RequestState, Token
 
-_LINE, _TOKEN, _ATTEMPT = TypeAdapter(EnrolLine), TypeAdapter(Token), TypeAdapter(AttemptView)
 _ASKED = ("host", "instance", "address", "versions")
 
 
@@ -26,7 +23,7 @@ class RemoteEnrolment:
         """Make a token; return the line that holds it."""
         body = {name: value for name, value in asdict(wanted).items() if value is not None}
         made = self._client.send("POST", "/enrolment/tokens", body)
-        return read_as(_LINE, {**made, "expires_at": int(made["expires_at_s"])})
+        return read_as(EnrolLine, {**made, "expires_at": int(made["expires_at_s"])})
 
     def tokens(self, *, limit: int = PAGE) -> Sequence[Token]:
         """Return the tokens that a box may still come with, oldest first: of each the beginning of its hash alone."""
@@ -51,11 +48,11 @@ class RemoteEnrolment:
 
 def _token(body: Any) -> Token:  # noqa: ANN401  (whatever JSON has)
     only_for = {ONLY_FOR: body["only_for"]} if body["only_for"] else {}
-    return read_as(_TOKEN, {**body, "digest": body["id"], "labels": {**body["labels"], **only_for}})
+    return read_as(Token, {**body, "digest": body["id"], "labels": {**body["labels"], **only_for}})
 
 
 def _attempt(body: Any) -> AttemptView:  # noqa: ANN401  (whatever JSON has)
     """Return an attempt without the hashes, which the API does not tell."""
     asked = {**{name: body[name] for name in _ASKED}, "name": body["given_name"]}
     attempt = {**body, "asked": asked, "token": "", "digest": ""}
-    return read_as(_ATTEMPT, {"attempt": attempt, "made_by": body["token_by"]})
+    return read_as(AttemptView, {"attempt": attempt, "made_by": body["token_by"]})

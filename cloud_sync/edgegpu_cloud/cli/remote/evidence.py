@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.fleet.history.evidence import BoxEvidence
 from edgegpu_sync.ids import CommandId
 
-_EVIDENCE = TypeAdapter(BoxEvidence)
 _OF_CONTAINER = ("uid", "namespace", "pod", "container")
 
 
@@ -23,7 +20,7 @@ class RemoteEvidence:
     def of_box(self, name_or_id: str) -> BoxEvidence:
         """Return the evidence of a box."""
         found = self._client.get(f"/boxes/{name_in_path(name_or_id)}/evidence")
-        return read_as(_EVIDENCE, {**found, "containers": [*map(_container, found["containers"])]})
+        return read_as(BoxEvidence, {**found, "containers": [*map(_container, found["containers"])]})
 
     def check(self, name_or_id: str) -> Sequence[CommandId]:
         """Ask a box what its containers see; return the commands, those under way where it is asked already."""

@@ -5,8 +5,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from edgegpu_cloud.cli.remote.apps import RemoteApps
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.errors import NotFoundError
@@ -24,10 +22,6 @@ from edgegpu_cloud.store.records import Alarm, AuditFilter, BoxEvent
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import Spec
 
-_VIEW, _DETAILS, _ALARM = TypeAdapter(BoxView), TypeAdapter(BoxDetails), TypeAdapter(Alarm)
-_COMMAND, _EVENT, _CHANGE = TypeAdapter(CommandView), TypeAdapter(BoxEvent), TypeAdapter(MachineChange)
-_REQUEST, _HISTORY = TypeAdapter(RequestedItem), TypeAdapter(list[LimitsHistoryEntry])
-_AUDIT, _REPLACED = TypeAdapter(AuditView), TypeAdapter(ReplacedLimits)
 _MOST_NAMES = 100
 _AMOUNTS = ("memory_units", "core")
 
@@ -51,7 +45,7 @@ class RemoteFleet:
         found = self._client.items(
             "/box-views", labels=where.selector, cluster=clusters, state=states, restored=where.restored
         )
-        return [read_as(_VIEW, one) for one in found]
+        return [read_as(BoxView, one) for one in found]
 
     def box(self, name_or_id: str) -> BoxView:
         """Return one box."""
@@ -59,27 +53,32 @@ class RemoteFleet:
 
     def details(self, name_or_id: str) -> BoxDetails:
         """Return all that is known of one box."""
-        return read_as(_DETAILS, self._client.get(f"/boxes/{name_in_path(name_or_id)}/details"))
+        return read_as(BoxDetails, self._client.get(f"/boxes/{name_in_path(name_or_id)}/details"))
 
     def events(self, device: str, limit: int = 50) -> list[BoxEvent]:
         """Return the last events of a box, newest first."""
-        return [read_as(_EVENT, one) for one in self._client.items(f"/boxes/{name_in_path(device)}/events", most=limit)]
+        return [
+            read_as(BoxEvent, one) for one in self._client.items(f"/boxes/{name_in_path(device)}/events", most=limit)
+        ]
 
     def changes(self, device: str, limit: int = CHANGES) -> list[MachineChange]:
         """Return the last changes of a box's machine, newest first."""
         found = self._client.items(f"/boxes/{name_in_path(device)}/changes", most=limit)
-        return [read_as(_CHANGE, one) for one in found]
+        return [read_as(MachineChange, one) for one in found]
 
     def requests(self, device: str) -> list[RequestedItem]:
         """Return what is requested of a box now."""
         found = self._client.items(f"/boxes/{name_in_path(device)}/requests")
-        return [read_as(_REQUEST, one) for one in found]
+        return [read_as(RequestedItem, one) for one in found]
 
     def limits_history(self, device: str, key: ContainerKey) -> list[LimitsHistoryEntry]:
         """Return the changes of a container's requested limits, newest first, each with what came of it."""
         path = f"{_limits_path(device, (key.namespace, key.app, key.container))}/history"
         entries = self._client.get(path)
-        return read_as(_HISTORY, [{**one, "at_s": one["requested_at_s"], "by": one["requested_by"]} for one in entries])
+        return read_as(
+            list[LimitsHistoryEntry],
+            [{**one, "at_s": one["requested_at_s"], "by": one["requested_by"]} for one in entries],
+        )
 
     def spec(self, device: str) -> Spec:
         """Return the desired document of a box."""
@@ -102,7 +101,7 @@ class RemoteFleet:
         """Return the names of those of these boxes that exist, by device id."""
         ids = sorted(set(devices) - {""})
         parts = [ids[at : at + _MOST_NAMES] for at in range(0, len(ids), _MOST_NAMES)]
-        found = (read_as(_VIEW, one) for part in parts for one in self._client.items("/box-views", device=part))
+        found = (read_as(BoxView, one) for part in parts for one in self._client.items("/box-views", device=part))
         return {one.device: one.name for one in found}
 
     def confirm_restored(self, device: str) -> None:
@@ -157,7 +156,7 @@ class RemoteFleet:
         if (one := answer.get("replaced")) is None:
             return LimitsRevision(int(answer["revision"]), None)
         theirs = {"by": one["requested_by"], "at_s": one["requested_at_s"], "limits": one["limits"]}
-        return LimitsRevision(int(answer["revision"]), read_as(_REPLACED, theirs))
+        return LimitsRevision(int(answer["revision"]), read_as(ReplacedLimits, theirs))
 
     def forget_limits(self, device: str, namespace: str, app: str, container: str | None = None) -> int:
         """Drop the requested limits of an app, or of one container; return the revision."""
@@ -211,11 +210,11 @@ class RemoteFleet:
     def commands(self, device: str | None = None, limit: int = 50) -> list[CommandView]:
         """Return the last commands to a box, or to all, newest first."""
         found = self._client.items("/commands", most=limit, box=device or "")
-        return [read_as(_COMMAND, one) for one in found]
+        return [read_as(CommandView, one) for one in found]
 
     def one_command(self, id_: str) -> CommandView:
         """Return one command with its history."""
-        return read_as(_COMMAND, self._client.get(f"/commands/{name_in_path(id_)}"))
+        return read_as(CommandView, self._client.get(f"/commands/{name_in_path(id_)}"))
 
     def follow(self, id_: str, *, timeout_s: float) -> Iterator[CommandView]:
         """Yield a command, and again each time it has changed, until it has ended or the time is over."""
@@ -225,7 +224,7 @@ class RemoteFleet:
 
     def alarms(self) -> list[Alarm]:
         """Return the alarms that nobody has seen, newest first."""
-        return [read_as(_ALARM, one) for one in self._client.items("/alarms")]
+        return [read_as(Alarm, one) for one in self._client.items("/alarms")]
 
     def alarm_seen(self, number: int) -> None:
         """Mark an alarm as seen."""
@@ -234,7 +233,7 @@ class RemoteFleet:
     def audit(self, where: AuditFilter = WHOLE_AUDIT, *, limit: int = 50) -> list[AuditView]:
         """Return who changed what, and what came of it, newest first."""
         found = self._client.items("/audit", most=limit, **_asked_audit(where))
-        return [read_as(_AUDIT, one) for one in found]
+        return [read_as(AuditView, one) for one in found]
 
 
 def _limits_path(device: str, key: Sequence[str]) -> str:

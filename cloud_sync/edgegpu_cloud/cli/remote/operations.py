@@ -5,8 +5,6 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
-from pydantic import TypeAdapter
-
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
@@ -18,8 +16,6 @@ from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
 from edgegpu_cloud.store.records import Json
 
-_VIEW, _BOX, _PLAN = TypeAdapter(OperationView), TypeAdapter(OperationBoxView), TypeAdapter(UndoPlan)
-_PREVIEWS, _SHARING_PREVIEWS = TypeAdapter(LimitsPreviewPage), TypeAdapter(SharingPreviewPage)
 _PART = 200
 """Boxes whose preview one request asks for."""
 
@@ -46,7 +42,7 @@ class RemoteOperations:
         found = self._previewed({"kind": OperationKind.LIMITS.value, **named_part(asdict(limits))}, where, after, limit)
         boxes = [{**one, "preview": one["preview"] and with_needs(one["preview"], limits)} for one in found["items"]]
         whole = {"container": found["container"], "boxes": boxes, "steps": found.get("steps"), **_end(found)}
-        return read_as(_PREVIEWS, whole)
+        return read_as(LimitsPreviewPage, whole)
 
     def preview_sharing(
         self, settings: SharingSettings, where: BoxFilter, *, after: str = "", limit: int = 50
@@ -54,7 +50,7 @@ class RemoteOperations:
         """Return what boxes of a filter would make of settings now, by name, those after `after`."""
         found = self._previewed({"kind": OperationKind.SHARING.value, **asdict(settings)}, where, after, limit)
         boxes = [{**one, "items": one["settings"]} for one in found["items"]]
-        return read_as(_SHARING_PREVIEWS, {"boxes": boxes, **_end(found)})
+        return read_as(SharingPreviewPage, {"boxes": boxes, **_end(found)})
 
     def _previewed(self, change: Json, where: BoxFilter, after: str, limit: int) -> Json:
         cursor = f"&cursor={quote(after, safe='')}" if after else ""
@@ -83,7 +79,7 @@ class RemoteOperations:
         query: Json = {"outcome": sorted(one.value for one in outcomes), "cursor": after}
         query |= {"data": True} if data else {}
         found = [
-            read_as(_BOX, {"name": one["name"], "data": one.get("data"), "box": {"operation": id_, **one}})
+            read_as(OperationBoxView, {"name": one["name"], "data": one.get("data"), "box": {"operation": id_, **one}})
             for one in self._client.items(f"{_path(id_)}/boxes", most=limit + 1, **query)
         ]
         shown = found[:limit]
@@ -95,7 +91,7 @@ class RemoteOperations:
 
     def undo_plan(self, id_: str) -> UndoPlan:
         """Return what the way back of an operation would do; which box gets what is not told."""
-        return read_as(_PLAN, {"own": {}, **self._client.get(f"{_path(id_)}/undo")})
+        return read_as(UndoPlan, {"own": {}, **self._client.get(f"{_path(id_)}/undo")})
 
     def undo(self, id_: str, *, expect: BoxSet | None = None) -> OperationView:
         """Start the operation that gives the boxes of another one back what they had."""
@@ -130,7 +126,7 @@ def _path(id_: str) -> str:
 
 
 def _view(body: Any) -> OperationView:  # noqa: ANN401  (whatever JSON has)
-    return read_as(_VIEW, {"operation": body, "outcomes": body["outcomes"]})
+    return read_as(OperationView, {"operation": body, "outcomes": body["outcomes"]})
 
 
 def _end(found: Json) -> Json:

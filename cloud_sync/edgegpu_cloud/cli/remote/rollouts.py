@@ -3,8 +3,6 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from pydantic import TypeAdapter
-
 from edgegpu_cloud.cli.remote.client import ApiClient, read_as
 from edgegpu_cloud.cli.remote.operations import named_part, with_needs
 from edgegpu_cloud.errors import CloudError
@@ -20,8 +18,6 @@ from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxSta
 
 _PART = 200
 """Boxes of a plan that one request asks for."""
-_VIEW, _PLAN, _BOX = TypeAdapter(RolloutView), TypeAdapter(RolloutPlan), TypeAdapter(RolloutBoxRecord)
-_BACK = TypeAdapter(WayBack)
 
 
 class RemoteRollouts:
@@ -43,7 +39,7 @@ class RemoteRollouts:
             for wave, more in zip(found["waves"], part["waves"], strict=True):
                 wave["boxes"] += more["boxes"]
             at += _PART
-        return read_as(_PLAN, _with_amounts(found, request.change))
+        return read_as(RolloutPlan, _with_amounts(found, request.change))
 
     def start(self, request: RolloutRequest, *, expect: BoxSet | None = None) -> int:
         """Start a rollout, for the boxes that are expected if any are; return its number."""
@@ -52,17 +48,17 @@ class RemoteRollouts:
 
     def all(self, *, limit: int = 50) -> list[RolloutView]:
         """Return the last rollouts, newest first."""
-        return [read_as(_VIEW, one) for one in self._client.items("/rollouts", most=limit)]
+        return [read_as(RolloutView, one) for one in self._client.items("/rollouts", most=limit)]
 
     def show(self, number: int) -> RolloutView:
         """Return a rollout."""
-        return read_as(_VIEW, self._client.get(f"/rollouts/{number}"))
+        return read_as(RolloutView, self._client.get(f"/rollouts/{number}"))
 
     def boxes(self, number: int, states: Sequence[RolloutBoxState] = (), *, limit: int = 100) -> list[RolloutBoxRecord]:
         """Return boxes of a rollout in its order: those in one of the states, or all."""
         wanted = [one.value for one in states]
         found = self._client.items(f"/rollouts/{number}/boxes", most=limit, state=wanted)
-        return [read_as(_BOX, one) for one in found]
+        return [read_as(RolloutBoxRecord, one) for one in found]
 
     def follow(self, number: int, *, timeout_s: float) -> Iterator[RolloutView]:
         """Yield a rollout, and again each time it has changed, until it has ended or the time is over."""
@@ -78,7 +74,7 @@ class RemoteRollouts:
 
     def way_back(self, number: int) -> WayBack:
         """Return what the return of a rollout would do now."""
-        return read_as(_BACK, self._client.get(f"/rollouts/{number}/abort"))
+        return read_as(WayBack, self._client.get(f"/rollouts/{number}/abort"))
 
     def abort(self, number: int, *, returns: bool = False) -> None:
         """Abort a rollout."""

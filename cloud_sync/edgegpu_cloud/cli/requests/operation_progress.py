@@ -14,7 +14,7 @@ from edgegpu_cloud.cli.common import (
     EXIT_INTERRUPTED,
     EXIT_WAITING,
     Cloud,
-    LocalCloud,
+    link_trouble,
     print_connection_problem,
     print_json,
     print_table,
@@ -22,7 +22,6 @@ from edgegpu_cloud.cli.common import (
 )
 from edgegpu_cloud.cli.requests.brought_back import details, is_well, summary
 from edgegpu_cloud.cli.requests.confirmation import confirmed_boxes
-from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.operations import OperationBoxPage, OperationBoxView, OperationView
@@ -164,7 +163,7 @@ def follow_operation(cloud: Cloud, view: OperationView, *, wait_s: int, as_json:
 
 def _followed(cloud: Cloud, view: OperationView, *, wait_s: int, as_json: bool) -> OperationView:
     """Look at an operation until nothing more comes of it, or the time is over; each change is a line on stderr."""
-    stands = isinstance(cloud, LocalCloud) and trouble(cloud.layout, cloud.config.broker)
+    stands = link_trouble(cloud)
     end_s = time.monotonic() + (wait_s or (0.0 if stands else _SOON_S))
     told = ""
     while not view.settled and time.monotonic() < end_s:

@@ -12,13 +12,12 @@ from edgegpu_cloud.cli.common import (
     EXIT_INTERRUPTED,
     EXIT_WAITING,
     Cloud,
-    LocalCloud,
+    link_trouble,
     moment,
     print_connection_problem,
     print_json,
     say,
 )
-from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.fleet.limits.changes import ReplacedLimits
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, current_reports, is_dormant, is_problem
@@ -107,7 +106,7 @@ def _settled(cloud: Cloud, one: Request, wait_s: float) -> Reports:
 def _soon(cloud: Cloud, one: Request) -> Reports:
     """Return what a connected box answers at once; None for items that it works on, or was not asked for yet."""
     found: Reports = dict.fromkeys(one.items)
-    broken = isinstance(cloud, LocalCloud) and trouble(cloud.layout, cloud.config.broker)
+    broken = link_trouble(cloud)
     if broken or not cloud.fleet.box(one.view.device).online:
         return found
     end_s = time.monotonic() + _SOON_S

@@ -14,9 +14,8 @@ from edgegpu_cloud.fleet.names import find_box
 from edgegpu_cloud.fleet.reports import capabilities_of, pods_of, read_latest
 from edgegpu_cloud.fleet.views import is_present
 from edgegpu_cloud.phrases import Phrase, phrase
-from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest
+from edgegpu_cloud.store.records import UNINSTALLED, BoxRecord, BoxState, Latest
 from edgegpu_cloud.store.store import ControllerStore, Transaction
-from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
 from edgegpu_cloud.store.telemetry.records import StoredEvidence
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.evidence import SeenCards

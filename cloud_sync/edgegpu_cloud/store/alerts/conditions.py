@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, Text, case, cast, func, or_, select
 
 from edgegpu_cloud.phrases import read_phrase
-from edgegpu_cloud.store.records import BoxState, Json
+from edgegpu_cloud.store.records import UNINSTALLED, BoxState, Json
 from edgegpu_cloud.store.schema import AlarmRow, BoxRow, CertificateRow, LatestRow, table
-from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
 from edgegpu_cloud.store.summaries.schema import SummaryRow
 from edgegpu_sync.topics import TopicKind
 

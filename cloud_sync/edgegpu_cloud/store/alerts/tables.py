@@ -7,8 +7,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, or_, select, update
 
 from edgegpu_cloud.store.alerts.schema import AlertRow, DeliveryRow
-from edgegpu_cloud.store.labels import LabelTerm, in_scope
+from edgegpu_cloud.store.labels import in_scope
 from edgegpu_cloud.store.notes import next_number
+from edgegpu_cloud.store.records import LabelTerm
 from edgegpu_cloud.store.schema import BoxRow, MetaRow, table
 
 _ALERTS, _WAITING, _BOXES, _META = table(AlertRow), table(DeliveryRow), table(BoxRow), table(MetaRow)

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from edgegpu_cloud.phrases import phrase_json, read_phrase
 from edgegpu_cloud.store.convert import record_of, values_of
 from edgegpu_cloud.store.engine import upsert
-from edgegpu_cloud.store.labels import LabelTerm, in_scope
+from edgegpu_cloud.store.labels import in_scope
 from edgegpu_cloud.store.operations.records import (
     EVERY_OPERATION,
     BoxArgs,
@@ -32,6 +32,7 @@ from edgegpu_cloud.store.operations.records import (
     OperationState,
 )
 from edgegpu_cloud.store.operations.schema import OperationBoxRow, OperationRow
+from edgegpu_cloud.store.records import LabelTerm
 from edgegpu_cloud.store.schema import BoxRow, table
 from edgegpu_cloud.store.summaries.box_list import BoxQuery, boxes_of
 from edgegpu_sync.ids import CommandId, DeviceId

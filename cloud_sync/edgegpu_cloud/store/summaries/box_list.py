@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import CTE, ColumnElement, Connection, Select, and_, case, func, not_, or_, select, true
 
 from edgegpu_cloud.store.convert import record_of
-from edgegpu_cloud.store.labels import LabelTerm, has_label
-from edgegpu_cloud.store.records import BoxState
+from edgegpu_cloud.store.labels import has_label
+from edgegpu_cloud.store.records import UNINSTALLED, BoxState, LabelTerm
 from edgegpu_cloud.store.schema import BoxRow, table
 from edgegpu_cloud.store.summaries.schema import AppRow, LabelRow, SummaryRow
 from edgegpu_cloud.store.summaries.tables import BoxSummary
@@ -19,9 +19,6 @@ _BOXES, _SUMMARIES, _LABELS, _APPS = table(BoxRow), table(SummaryRow), table(Lab
 
 UNKNOWN_HEALTH, _WELL = "unknown", "ok"
 """The health of a box that is not connected, or has not reported any."""
-
-UNINSTALLED = "uninstall"
-"""The reason in a box's goodbye when edgegpu is taken off it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
