@@ -15,7 +15,7 @@ from playwright.sync_api import expect, sync_playwright
 from edgegpu_cloud.console.visitor import SESSION_COOKIE
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext
+    from playwright.sync_api import BrowserContext, Page
 
 expect.set_options(timeout=20_000)  # a page beside other tests takes longer than the 5 s that are usual
 
@@ -30,6 +30,19 @@ _ARGUMENTS = (
 )
 
 _KNOWN = ("the server responded with a status of 4", "htmx:sendAbort", "htmx:afterRequest")
+
+_CUT_LABELS = """[...document.querySelectorAll('td[data-label]')].filter(cell => {
+    const label = getComputedStyle(cell, '::before');
+    return label.content !== 'none' && parseFloat(label.height) > cell.clientHeight;
+}).map(cell => cell.dataset.label)"""
+"""On a phone a cell's column stands before its value: the labels that are higher than their cells."""
+
+
+def layout_faults(page: Page) -> list[str]:
+    """Return what does not fit on a page: the page on the screen, a column's label in its cell."""
+    wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    faults = [f"the page is {wide} pixels wider than the screen"] if wide > 0 else []
+    return [*faults, *(f"the label {label!r} leaves its cell" for label in page.evaluate(_CUT_LABELS))]
 
 
 def need_chromium() -> str:

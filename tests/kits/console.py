@@ -44,6 +44,7 @@ from edgegpu_sync.messages.telemetry import CardSample
 from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from kits.cert import Authority
@@ -155,20 +156,23 @@ class ConsoleSite:
 
     def report(self, device: DeviceId, details: BoxDetails) -> None:
         """Store the last messages of a box, as `kits.details.box` makes them, as heard now."""
-        new = [
-            Latest(device=device, kind=kind, stamp=one.stamp, at_s=self.now_s, body=one.body)
-            for kind, one in details.latest.items()
-        ]
+        self.hear({device: [replace(one, device=device, at_s=self.now_s) for one in details.latest.values()]})
+
+    def hear(self, messages: Mapping[DeviceId, Iterable[Latest]]) -> None:
+        """Store messages of boxes, one of each kind at most, in one transaction."""
+        heard = {device: {one.kind: one for one in new} for device, new in messages.items()}
+        devices = list(heard)
+        new = [one for of_box in heard.values() for one in of_box.values()]
         with self.store.write() as tx:
-            there = tx.boxes.latest([device], list(details.latest))
-            tx.boxes.put_latest([one for one in new if (device, one.kind) in there])
-            tx.boxes.add_latest([one for one in new if (device, one.kind) not in there])
-            tx.summaries.mark([device])
-            refresh(tx, tx.boxes.get([device]).values(), heard={device: {one.kind: one for one in new}})
-            if (said := details.latest.get(TopicKind.REPORTED)) is not None:
-                record_settlements(
-                    tx, {device: reported_items(said.body)}, {device: said.body["enrolment"]}, now_s=self.now_s
-                )
+            there = tx.boxes.latest(devices, list({one.kind for one in new}))
+            tx.boxes.put_latest([one for one in new if (one.device, one.kind) in there])
+            tx.boxes.add_latest([one for one in new if (one.device, one.kind) not in there])
+            tx.summaries.mark(devices)
+            refresh(tx, tx.boxes.get(devices).values(), heard=heard)
+            said = {device: of[TopicKind.REPORTED].body for device, of in heard.items() if TopicKind.REPORTED in of}
+            items = {device: reported_items(body) for device, body in said.items()}
+            enrolments = {device: body["enrolment"] for device, body in said.items()}
+            record_settlements(tx, items, enrolments, now_s=self.now_s)
 
     def measure(self, device: DeviceId, *quarters: tuple[int, float, int], card: str = "GPU-0") -> None:
         """Store the use of a card: quarters of an hour ago, core of 100, MiB of memory."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from kits.browser import browser
+from kits.browser import browser, layout_faults
 from kits.cert import Authority
 from kits.console import ConsoleSite
 from kits.consolepages import EVERY_PAGE, Places, visit
@@ -20,11 +20,6 @@ from edgegpu_cloud.store.people.records import Role
 from edgegpu_sync.messages.evidence import ContainerEvidence
 
 _BAD = {"serious", "critical"}
-_CUT_LABELS = """[...document.querySelectorAll('td[data-label]')].filter(cell => {
-    const label = getComputedStyle(cell, '::before');
-    return label.content !== 'none' && parseFloat(label.height) > cell.clientHeight;
-}).map(cell => cell.dataset.label)"""
-"""On a phone a cell's column stands before its value: the labels that are higher than their cells."""
 
 
 @pytest.mark.parametrize(
@@ -77,8 +72,5 @@ def test_axe_finds_nothing_serious(site: ConsoleSite, tmp_path: Path, width: int
             for one in Axe().run(page).response["violations"]:
                 if one["impact"] in _BAD:
                     found += [f"{path}: {one['id']}: {node['html'][:200]}" for node in one["nodes"]]
-            wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-            if wide > 0:
-                found.append(f"{path}: the page is {wide} pixels wider than the screen")
-            found += [f"{path}: the label {label!r} leaves its cell" for label in page.evaluate(_CUT_LABELS)]
+            found += [f"{path}: {fault}" for fault in layout_faults(page)]
     assert found == []
