@@ -16,7 +16,7 @@ from kits.browser import browser, layout_faults
 from kits.cert import Authority
 from kits.console import ConsoleSite
 from kits.manyboxes import ManyBoxes
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from edgegpu_cloud.alerts.service import AlertTask
 from edgegpu_cloud.fleet.operations.runner import OperationRunner
@@ -41,7 +41,7 @@ JUDGED = 20
 CANARY = 5
 DAY_S = 86_400
 NAMESPACE = "baetyl-edge"
-DESK, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+DESK, PHONE = ViewportSize(width=1280, height=800), ViewportSize(width=390, height=844)
 ILL = devices_of(47)[-1]
 """A box with a broken card. The tests let it be offline besides."""
 _BROKEN_NAMES = """[...document.querySelectorAll('table.stacked > tbody > tr > th > a')].filter(
@@ -273,11 +273,7 @@ def test_memory_alone_keeps_the_core_of_each_box_and_is_undone(site: ConsoleSite
         page.goto(f"{url}/audit?by=anna&box={changed}")
         expect(page.locator("tbody tr")).to_have_count(2)
         site.now_s += DAY_S
-        page.goto(f"{url}/audit")
-        page.get_by_role("link", name="Yesterday").click()
-        expect(page.locator("tbody").get_by_role("link", name="box by box")).to_have_count(2)
-        page.get_by_role("link", name="Today").click()
-        expect(page.get_by_text("Nothing was changed")).to_be_visible()
+        of_yesterday(page, url, 2)
 
 
 def outcome(page: Page, words: str, number: int) -> Locator:
@@ -301,6 +297,15 @@ def in_the_audit(page: Page, url: str, operations: dict[int, int]) -> None:
     for number, done in operations.items():
         expect(page.locator("tbody")).to_contain_text(f"applied on {done} of {number} boxes")
     look(page, "audit")
+
+
+def of_yesterday(page: Page, url: str, operations: int) -> None:
+    """Assert that all operations are of yesterday, and none of today."""
+    page.goto(f"{url}/audit")
+    page.get_by_role("link", name="Yesterday").click()
+    expect(page.locator("tbody").get_by_role("link", name="box by box")).to_have_count(operations)
+    page.get_by_role("link", name="Today").click()
+    expect(page.get_by_text("Nothing was changed")).to_be_visible()
 
 
 def test_a_rollout_is_paused_and_aborted_at_the_top_on_a_phone_too(
@@ -351,9 +356,11 @@ def test_a_rollout_is_paused_and_aborted_at_the_top_on_a_phone_too(
         expect(page.get_by_role("link", name=f"{CANARY} applied", exact=True)).to_be_visible()
         changed = [box.profile for box in many.boxes.values() if box.rev]
         assert len(changed) == begun, "no box was begun after the pause"
-        back = [
-            f"10 units, core {core} → {units} units, core {core}: {boxes(n)}"
-            for (units, core), n in amounts(changed, "tracker").items()
-        ]
-        assert texts(page.locator("#steps li"), len(back)) == sorted(back)
+        come_back(page, amounts(changed, "tracker"))
         look(page, "rollout-aborted")
+
+
+def come_back(page: Page, had: Counter[tuple[int, int]]) -> None:
+    """Assert that the page says what the changed boxes would get back."""
+    back = [f"10 units, core {core} → {units} units, core {core}: {boxes(n)}" for (units, core), n in had.items()]
+    assert texts(page.locator("#steps li"), len(back)) == sorted(back)
