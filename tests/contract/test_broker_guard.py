@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kits.mqtt import compile_guard, need_mosquitto, wait_for
+from kits.mqtt import compile_guard, end_mosquitto, need_mosquitto, wait_for
 
 from edgegpu_cloud.broker.guard import MARK, load_problem
 from edgegpu_cloud.controller.broker_drops import BLOCKED_TOPIC
@@ -109,8 +109,7 @@ def test_init_takes_the_guard_that_is_there_and_this_machines_mosquitto_starts_w
         wait_for(lambda: broker.poll() is not None or answers(controllers), what="mosquitto has loaded the guard")
         assert broker.poll() is None, (tmp_path / "log").read_text()
     finally:
-        broker.kill()  # mosquitto 2.0.11 loses a SIGTERM that comes between its listeners and its loop
-        broker.wait(30)
+        end_mosquitto(broker)
 
 
 def test_init_without_the_guard_has_none_whatever_is_there(tmp_path: Path, installed: Installed) -> None:

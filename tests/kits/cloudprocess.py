@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kits.cloudcli import Done, ok, run
 from kits.enrol import Box
 from kits.livebox import LiveBox, enrol
-from kits.mqtt import need_mosquitto, wait_for
+from kits.mqtt import end_mosquitto, need_mosquitto, wait_for
 
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_sim.ports import free_port
@@ -48,9 +48,7 @@ class Cloud:
 
     def stop_broker(self) -> None:
         """End the broker, and wait for its end."""
-        broker = self.processes.pop(0)
-        broker.terminate()
-        broker.wait(30)
+        end_mosquitto(self.processes.pop(0))
 
     def ok(self, *words: str) -> Done:
         return ok(*words, folder=self.folder)
