@@ -41,10 +41,10 @@ def box_details(
 def details_page(
     tx: Transaction, query: BoxQuery, *, after: str, limit: int, now_s: float
 ) -> tuple[list[BoxDetails], str]:
-    """Return all that is known of the boxes of a query by name, those after `after`, and `after` for the next page.
+    """Return what is known of the boxes of a query by name, those after `after`, and `after` for the next page.
 
-    That is empty where there is none.
+    That is empty where there is none. Nothing is asked of the ends of unknown commands, as in `box_details`.
     """
     devices, more = tx.list.device_page(query, after=after, limit=limit)
     records = tx.boxes.get(devices)
-    return box_details(tx, [records[device] for device in devices], now_s=now_s), more
+    return box_details(tx, [records[device] for device in devices], now_s=now_s, orphans=False), more
