@@ -126,12 +126,17 @@ class AgentNode:
 
     def told_bytes(self) -> float:
         """Return what an idle box says by itself in an hour, of the sizes that the controller has from this one."""
-        latest = self.cloud.fleet.details(NAME).latest
         each = {
             TopicKind.INVENTORY: ALL_S,
             TopicKind.HEALTH: ALL_S,
             TopicKind.METRICS: float(MetricsSection().period_s * BATCH),
         }
+
+        def told() -> bool:
+            return each.keys() <= self.cloud.fleet.details(NAME).latest.keys()
+
+        wait_for(told, what="the controller has a message of each kind", timeout_s=5 * WAIT_S)
+        latest = self.cloud.fleet.details(NAME).latest
         return sum(
             3600 / every_s * (len(json.dumps(latest[kind].body, separators=(",", ":"))) + AROUND_BYTES)
             for kind, every_s in each.items()
