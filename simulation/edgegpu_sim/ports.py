@@ -29,7 +29,7 @@ def free_port() -> int:
                 return port
 
 
-def answers(port: int) -> bool:
-    """Return whether a process listens on a port of 127.0.0.1."""
+def answers(port: int, host: str = "127.0.0.1") -> bool:
+    """Return whether a process listens on a port of this machine, at one of its IPv4 addresses."""
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((host, port)) == 0

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from edgegpu_base.http_unix import NoHttpError, get
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout
-from edgegpu_sim.ports import free_port
+from edgegpu_sim.ports import answers, free_port
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
@@ -94,15 +93,11 @@ class AgentNode:
         wait_for(lambda: not self.connected(), what="the agent is off the link", timeout_s=WAIT_S)
         time.sleep(away_s)
         self.cloud.start("mosquitto")
-        wait_for(self._broker_answers, what="mosquitto answers", timeout_s=WAIT_S)
+        wait_for(lambda: answers(self._broker), what="mosquitto answers", timeout_s=WAIT_S)
         began = time.monotonic()
         self.proxy.accept()
         wait_for(self.connected, what="the agent is on the link again", timeout_s=WAIT_S)
         return time.monotonic() - began
-
-    def _broker_answers(self) -> bool:
-        with socket.socket() as sock:
-            return sock.connect_ex(("127.0.0.1", self._broker)) == 0
 
     def refresh(self) -> float:
         """Command `inventory.refresh`, wait for its end; return how long until the controller knew it accepted."""

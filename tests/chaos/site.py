@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from edgegpu_cloud.controller.partitions import LeaseTimes
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load
 from edgegpu_cloud.store.store import ControllerStore
-from edgegpu_sim.ports import free_port
+from edgegpu_sim.ports import answers, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -244,11 +243,6 @@ def _broker_files(layout: CloudLayout, *, boxes: int, controllers: int, anybody:
         file.write(f"\nlistener {anybody} 127.0.0.1\nallow_anonymous true\n")
 
 
-def _answers(host: str, port: int) -> bool:
-    with socket.socket() as sock:
-        return sock.connect_ex((host, port)) == 0
-
-
 def _enrolled(site: Site, layout: CloudLayout, told: dict[str, str]) -> Site:
     """Return the site with all boxes on the link; one that does not come so far is closed."""
     try:
@@ -266,7 +260,7 @@ def _enrol(site: Site, layout: CloudLayout, told: dict[str, str]) -> None:
         box.serve()
         box.agent.held = True
     address = urlsplit(told["url"])
-    site.wait(lambda: _answers(str(address.hostname), int(address.port or 0)), what="HTTPS answers")
+    site.wait(lambda: answers(int(address.port or 0), str(address.hostname)), what="HTTPS answers")
     for box in site.boxes:
         box.agent.held = False
         identity = box.folder / "var/lib/edgegpu/identity/device.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import site
-import socket
 import subprocess
 import sys
 import venv
@@ -17,7 +16,7 @@ from kits.mqtt import compile_guard, end_mosquitto, need_mosquitto, wait_for
 
 from edgegpu_cloud.broker.guard import MARK, load_problem
 from edgegpu_cloud.controller.broker_drops import BLOCKED_TOPIC
-from edgegpu_sim.ports import free_port
+from edgegpu_sim.ports import answers, free_port
 
 
 def test_a_guard_is_known_by_the_topic_that_it_hears() -> None:
@@ -86,12 +85,6 @@ def installed(tmp_path: Path) -> Installed:
     lines = [f"import site; site.addsitedir({place!r})\n" for place in site.getsitepackages()]
     (prefix / f"lib/{version}/site-packages/these.pth").write_text("".join(lines))
     return Installed(prefix)
-
-
-def answers(port: int) -> bool:
-    """Whether something listens on a port of this machine."""
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_init_takes_the_guard_that_is_there_and_this_machines_mosquitto_starts_with_it(

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from edgegpu_cloud.cli.tree import app
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.store.store import ControllerStore
-from edgegpu_sim.ports import free_port
+from edgegpu_sim.ports import answers, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,12 +103,7 @@ class Cloud:
 
     def serves(self) -> None:
         """Wait until boxes can enrol."""
-
-        def answers() -> bool:
-            with socket.socket() as sock:
-                return sock.connect_ex(("127.0.0.1", self.https)) == 0
-
-        until(answers, lambda: self.log("controller"))
+        until(lambda: answers(self.https), lambda: self.log("controller"))
 
     def line(self, name: str, how: str = "--name") -> dict[str, str]:
         """Return a new token for a box of that name, and where it is good; `--for` one that is there, to enrol anew."""

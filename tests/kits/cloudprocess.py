@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from kits.livebox import LiveBox, enrol
 from kits.mqtt import end_mosquitto, need_mosquitto, wait_for
 
 from edgegpu_cloud.layout import CloudLayout
-from edgegpu_sim.ports import free_port
+from edgegpu_sim.ports import answers, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,11 +39,7 @@ class Cloud:
         self.processes.insert(
             0, subprocess.Popen(self.broker_command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         )
-        wait_for(self._broker_answers, what="the broker listens")
-
-    def _broker_answers(self) -> bool:
-        with socket.socket() as sock:
-            return sock.connect_ex(("127.0.0.1", self.broker_port)) == 0
+        wait_for(lambda: answers(self.broker_port), what="the broker listens")
 
     def stop_broker(self) -> None:
         """End the broker, and wait for its end."""

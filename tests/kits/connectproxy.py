@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 from kits.mqtt import wait_for
 
-from edgegpu_sim.ports import free_port
+from edgegpu_sim.ports import answers, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,13 +180,8 @@ def tinyproxy(folder: Path, *lines: str, port: int = 0) -> Iterator[Tinyproxy]:
     config.write_text("\n".join([*text, *lines, ""]))
     process = subprocess.Popen([need_tinyproxy(), "-d", "-c", str(config)], stdout=subprocess.DEVNULL)
     try:
-        wait_for(lambda: _answers(port), what="tinyproxy listens")
+        wait_for(lambda: answers(port), what="tinyproxy listens")
         yield Tinyproxy(port, log, process)
     finally:
         process.terminate()
         process.wait(30)
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from contextlib import suppress
@@ -17,7 +16,7 @@ import pytest
 from kits.mqttcerts import SERVER_NAMES, Shown, TestCa
 
 from edgegpu_cloud.broker.config import BrokerLimits, BrokerPaths, Listeners, guard_source, render
-from edgegpu_sim.ports import free_port
+from edgegpu_sim.ports import answers, free_port
 from edgegpu_sync.link.events import Address
 
 if TYPE_CHECKING:
@@ -143,8 +142,7 @@ class Mosquitto:
         assert self._process is not None
         if self._process.poll() is not None:
             raise AssertionError(f"mosquitto has ended:\n{self.log}")
-        with socket.socket() as sock:
-            return sock.connect_ex(("127.0.0.1", port)) == 0
+        return answers(port)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal."""

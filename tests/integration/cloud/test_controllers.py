@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections import defaultdict
@@ -29,7 +28,7 @@ from edgegpu_cloud.store.engine import open_engine
 from edgegpu_cloud.store.records import PARTITIONS, partition_of
 from edgegpu_cloud.store.schema import TableRow
 from edgegpu_cloud.store.store import ControllerStore, StoreError
-from edgegpu_sim.ports import free_port
+from edgegpu_sim.ports import answers, free_port
 from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:
@@ -196,7 +195,7 @@ def _running(work: Path, server: PostgresServer) -> Iterator[Place]:
         for one in place.controllers.values():
             stack.callback(one.stop)
         place.wait("all share", lambda: place.even(*place.controllers))
-        place.wait("HTTPS answers", lambda: _answers(https))
+        place.wait("HTTPS answers", lambda: answers(https))
         _add_boxes(place, stack, work, f"https://127.0.0.1:{https}")
         yield place
 
@@ -251,11 +250,6 @@ def writers_while_nobody_moves(place: Place) -> dict[str, set[str]]:
             return writers
         place.wait("all share again", lambda: place.even(*place.controllers))
     raise AssertionError("leases move all the time: this machine has no time for controllers")
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _add_boxes(place: Place, stack: ExitStack, work: Path, url: str) -> None:
