@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from chaos.verdict import Start
@@ -87,20 +88,25 @@ def starts(
             by = next((f"installer {tx.id}" for tx in at_work if _within(tx, at_s, surely=open_)), "systemctl")
         boots[unit] = boot
         again.discard(unit)
-        if by == "systemd" and _stands_for_the_last(found[unit], str(one["INVOCATION_ID"]), named):
-            found[unit].pop()
-            by = "systemctl"
-        found[unit].append(Start(str(one["INVOCATION_ID"]), by))
+        start = Start(str(one["INVOCATION_ID"]), by)
+        replaced = _replaced_by(start, found[unit], named)
+        if replaced is not None:
+            found[unit].remove(replaced)
+            start = Start(start.id, "systemctl")
+        found[unit].append(start)
     return found
 
 
-def _stands_for_the_last(before: Sequence[Start], invocation: str, named: Collection[str]) -> bool:
-    """Return whether a command names this start for the one before it, which somebody began and which ended by itself.
+def _replaced_by(start: Start, before: Sequence[Start], named: Collection[str]) -> Start | None:
+    """Return the start of a command that names this start, which systemd or an installer began, in its place.
 
-    An agent that was killed after it had asked for a restart finds the run that there is now: systemd may have started
-    the unit once more by then.
+    An agent that was killed after it had asked for a restart finds the run that there is now. By then systemd may have
+    started the unit once more, or an installer has restarted it.
     """
-    return bool(before) and before[-1].by == "systemctl" and before[-1].id not in named and invocation in named
+    if start.id not in named or not start.by.startswith(("systemd", "installer")):
+        return None
+    unnamed = list(takewhile(lambda one: one.id not in named, reversed(before)))
+    return next((one for one in unnamed if one.by == "systemctl"), None)
 
 
 def _within(tx: Transaction, at_s: float, *, surely: bool) -> bool:

@@ -52,6 +52,28 @@ def test_a_command_may_name_the_run_that_systemd_made_of_the_one_that_it_began()
     assert begun("1", "2") == begun("1") == begun() == [Start("1", "systemctl"), Start("2", "systemd")]
 
 
+def test_a_command_may_name_the_run_that_an_installer_made_after_the_one_that_it_began() -> None:
+    tx = Transaction("exclusions-10-abc", ("PREPARED", "COMMITTED"), 10.0, 20.0)
+    ones = [entry(number, at_s=at_s) for number, at_s in enumerate((1.0, 15.0, 30.0))]
+
+    def begun_by(*named: str, since: int = 0) -> list[tuple[str, str]]:
+        found = ledgers.starts(ones[since:], [tx], since_s=0.0, named=named)[K3S]
+        return [(one.id, one.by) for one in found]
+
+    assert begun_by("1") == [("1", "systemctl"), ("2", "systemctl")]
+    installers = ("1", "installer exclusions-10-abc")
+    assert begun_by("0", "1") == [("0", "systemctl"), installers, ("2", "systemctl")]
+    assert begun_by() == [("0", "systemctl"), installers, ("2", "systemctl")]
+    assert begun_by("1", since=1) == [installers, ("2", "systemctl")], "no command's start was replaced"
+
+
+def test_an_installers_run_may_follow_the_one_that_systemd_made() -> None:
+    tx = Transaction("exclusions-10-abc", ("PREPARED", "COMMITTED"), 10.0, 20.0)
+    ones = [entry(1, at_s=1.0), entry(1, message=ledgers.AGAIN, at_s=2.0), entry(2, at_s=2.0), entry(3, at_s=15.0)]
+    found = ledgers.starts(ones, [tx], since_s=0.0, named={"3"})[K3S]
+    assert [(one.id, one.by) for one in found] == [("2", "systemd"), ("3", "systemctl")]
+
+
 def test_what_starts_while_an_installer_is_at_work_is_its_own() -> None:
     lines = [
         "2026-01-01T00:00:10Z policy-3-abc change PREPARED",
