@@ -183,11 +183,15 @@ class Reconciler:
                         self.state.admit(uid, container.name, verdict.cards)
 
     def _correct(self, snapshot: Snapshot) -> None:
-        """Correct the cards annotation of pods that got other cards than promised."""
+        """Correct the cards annotation of pods that got other cards than promised.
+
+        Also of a pod that is ending: its devices are booked until kubelet has let go of them, and people read there
+        whose they are, as an extender does where the node's report is missing.
+        """
         view = snapshot.view
         for uid, pod in view.pods.items():
             promise = view.promises.get(uid)
-            if promise and promise != pod.cards and not pod.deleting:
+            if promise and promise != pod.cards:
                 text = write_cards(pod.uid, pod.node, promise)
                 if self._given_up.get(uid) == text:
                     continue

@@ -363,6 +363,17 @@ def test_a_correction_that_the_api_refuses_is_asked_for_once(tmp_path: Path) -> 
     assert not bench.reconciler.last_error, "one pod's refusal stops nothing"
 
 
+def test_the_annotation_of_a_pod_that_ends_is_true_while_kubelet_has_its_devices(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    pod = pod_of("u", box("main", 4, 10), cards={"main": ("GPU-0",)}, controlled=True)
+    bench.state.put_pod(replace(pod, deleting=True))
+    bench.offer(0, 1)
+    bench.reconciler.step()
+    [corrected] = bench.pods.annotated
+    assert "GPU-1" in corrected
+    assert not bench.pods.evicted, "it goes already"
+
+
 def test_a_container_that_runs_without_its_card_is_told_of_and_left_alone(tmp_path: Path) -> None:
     def look(snapshot: Snapshot) -> tuple[RefusedPod, ...]:
         return (RefusedPod(snapshot.pods["u"], "container main runs without its card 1", container="main"),)
