@@ -8,7 +8,6 @@ import os
 import random
 import secrets
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ from chaos.moves import MOST_MOVE_S, PartitionMoves  # noqa: E402
 from chaos.rogue import Rogue, wait_heard  # noqa: E402
 from chaos.verdict import STAND_INS_CANNOT_SHOW, Verdict, judge, judge_faults, ledger_of  # noqa: E402
 from kits import postgres  # noqa: E402
+from kits.signals import exit_when_stopped  # noqa: E402
 from lab.labrun import LabError  # noqa: E402
 
 from edgegpu_cloud.controller.partitions import LeaseTimes  # noqa: E402
@@ -323,7 +323,7 @@ def main() -> int:
         why_one=why_one,
         why_not=chosen_boxes.why,
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what runs is ended, and what is mounted is taken off
+    exit_when_stopped()
     place = Path(tempfile.mkdtemp(prefix="chaos-"))
     _say(f"seed {seed}, in {place}")
     outcome = run(plan, place)

@@ -6,7 +6,6 @@ import argparse
 import json
 import random
 import secrets
-import signal
 import sys
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ from churn.outcome import Outcome, Recovery
 from churn.plants import Plants, kinds_of
 from churn.watcher import Sampler, Watcher
 from churn.windows import Windows
+from kits.signals import exit_when_stopped
 from lab.labkit import missing
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Run it; returns 1 where anything was wrong, or where the run proves nothing."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the node goes down with a run over its time limit
+    exit_when_stopped()
     plan = _arguments()
     if lacks := missing() + missing("image"):
         _print("; ".join(lacks))

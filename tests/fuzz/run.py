@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from fuzz import guided  # noqa: E402  (the path comes first)
 from fuzz.bugs import BUGS  # noqa: E402
 from fuzz.flood import Outcome, flood  # noqa: E402
 from fuzz.readers import readers  # noqa: E402
+from kits.signals import exit_when_stopped  # noqa: E402
 
 
 def flooded(outcome: Outcome) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def options() -> argparse.Namespace:
 def main() -> int:
     chosen = options()
     number = secrets.randbelow(1_000_000) if chosen.seed is None else chosen.seed
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what runs is ended, and what is mounted is taken off
+    exit_when_stopped()
     place = Path(tempfile.mkdtemp(prefix="fuzz-"))  # a path that a socket's name may have
     say(f"seed {number}, in {place}")
     report: dict[str, Any] = {}
