@@ -22,6 +22,7 @@ from edgegpu_sim.driver import SimDriver, SimVersions, make_card
 
 STANDIN = Path(__file__).with_name("selftest_standin.c")
 REST = Path(__file__).with_name("selftest_rest.c")
+COMPILER = Path(__file__).with_name("objectcache.py")
 CARD = make_card(0, "Tesla T4", 15360)
 OTHER = make_card(1, "NVIDIA A2", 16384, cc="8.6")
 MIB = 1 << 20
@@ -35,19 +36,26 @@ def driver(tmp_path: Path, simdriver_build: Path) -> SimDriver:
     return SimDriver.create(tmp_path / "box", [CARD, OTHER], build=simdriver_build, versions=versions)
 
 
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the objects that mutants of the limiter share."""
+    return tmp_path_factory.mktemp("objects")
+
+
 @pytest.fixture
-def tried(tmp_path: Path, driver: SimDriver, limiter_build: Path) -> "Tried":
-    return Tried(tmp_path, driver, limiter_build)
+def tried(tmp_path: Path, driver: SimDriver, limiter_build: Path, objects: Path) -> "Tried":
+    return Tried(tmp_path, driver, limiter_build, objects)
 
 
 class Tried:
     """A machine on which a limiter is tried."""
 
-    def __init__(self, folder: Path, driver: SimDriver, build: Path) -> None:
+    def __init__(self, folder: Path, driver: SimDriver, build: Path, objects: Path) -> None:
         self.driver, self.build = driver, build
         self.runner = SelftestRunner(folder / "run", program=build / "edgegpu-selftest", seconds=2)
         self.work = folder / "run/selftest"
         self._folder = folder
+        self._objects = objects
 
     def standin(self, *flags: str) -> Path:
         """Return a folder with another library in the place of the limiter's CUDA."""
@@ -68,7 +76,8 @@ class Tried:
         text = changed.read_text()
         assert text.count(was) == 1
         changed.write_text(text.replace(was, becomes))
-        build = [f"OUT={place}", f"ROOT={SOURCES.parents[1]}", f"PYTHON={sys.executable}", "CC=cc", "EXTRA=-O0 -g0"]
+        compiler = f"CC={sys.executable} {COMPILER} {self._objects}"
+        build = [f"OUT={place}", f"ROOT={SOURCES.parents[1]}", f"PYTHON={sys.executable}", compiler, "EXTRA=-O0 -g0"]
         subprocess.run(["make", "-s", "-C", sources, *build, place / LIBRARIES[0]], check=True)
         shutil.copy(self.build / LIBRARIES[1], place)
         return place
@@ -298,9 +307,11 @@ def test_a_limiter_that_takes_every_launch_for_a_capture_holds_none_and_is_found
     assert result.reason.startswith("a compute limit of 20 percent held nothing: the same work took 1")
 
 
-def test_a_card_that_is_nearly_full_is_left_alone(tmp_path: Path, simdriver_build: Path, limiter_build: Path) -> None:
+def test_a_card_that_is_nearly_full_is_left_alone(
+    tmp_path: Path, simdriver_build: Path, limiter_build: Path, objects: Path
+) -> None:
     driver = SimDriver.create(tmp_path / "box", [make_card(0, "small", 700)], build=simdriver_build)
-    small = Tried(tmp_path, driver, limiter_build)
+    small = Tried(tmp_path, driver, limiter_build, objects)
     seen = small.see(make_card(0, "small", 700).uuid)
     result = judge(seen, seen.cards[0], key="k", at_s=1)
     assert result.verdict is Verdict.INCONCLUSIVE

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-import tarfile
 from pathlib import Path, PurePosixPath
 
 import pytest
-from kits.install import make_bundle
 
 from edgegpu_plugin.containers.driver_files import soname
 
@@ -32,26 +30,11 @@ def test_no_compiled_file_is_in_the_repository() -> None:
     assert compiled == {}
 
 
-@pytest.fixture(scope="module")
-def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return what the bundle holds, unpacked; `make bundle` is run where it has not been since the last change."""
+def test_nothing_of_the_driver_is_in_the_bundle() -> None:
+    """What tools/bundle packs is the environment, whole and alone (test_bundle.py)."""
     subprocess.run([ROOT / "tools/env"], check=True, cwd=ROOT)
-    folder, environment = ROOT / "build/bundle", ROOT / "build/env/edgegpu"
-    script, build = folder / "install.sh", (environment / "BUILD").read_text().strip()
-    if not script.is_file() or f"BUILD='{build}'" not in script.read_text():
-        folder = tmp_path_factory.mktemp("bundle") / "bundle"
-        done = make_bundle(folder, environment, EDGEGPU_QUICK="1")
-        assert done.returncode == 0, done.stderr
-    target = tmp_path_factory.mktemp("bundled")
-    (archive,) = folder.glob("*.tar.gz")
-    with tarfile.open(archive) as packed:
-        packed.extractall(target, filter="data")
-    (content,) = target.iterdir()
-    return content
-
-
-def test_nothing_of_the_driver_is_in_the_bundle(bundled: Path) -> None:
-    files = {str(path.relative_to(bundled)): path for path in bundled.rglob("*") if path.is_file()}
+    environment = ROOT / "build/env/edgegpu"
+    files = {str(path.relative_to(environment)): path for path in environment.rglob("*") if path.is_file()}
     assert files.keys() >= OURS
     assert len(files) > 1000
     assert {name: why for name, path in files.items() if (why := _of_driver(name, path))} == {}

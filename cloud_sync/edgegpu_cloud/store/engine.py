@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 from sqlalchemy import Connection, Engine, Table, create_engine, event
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -113,7 +113,11 @@ def _from_json(text: str) -> object:
 
 def upsert(connection: Connection, table: Table) -> Any:  # noqa: ANN401  (each dialect's own)
     """Return an insert into a table that may have `on_conflict_do_nothing` and `on_conflict_do_update`."""
-    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql  # noqa: PLC0415  (its 60 ms are no start's of a cloud with SQLite)
+
+        return postgresql.insert(table)
+    return sqlite.insert(table)
 
 
 def reading(engine: Engine) -> Engine:
