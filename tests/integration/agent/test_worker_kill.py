@@ -92,7 +92,7 @@ def test_what_a_killed_process_has_left_is_brought_to_its_end() -> None:
             [sys.executable, __file__, str(folder)],
             stdout=subprocess.PIPE,
             check=True,
-            timeout=50,
+            timeout=240,
             env={**os.environ, "PYTHONPATH": paths},
         )
     told = json.loads(done.stdout)
