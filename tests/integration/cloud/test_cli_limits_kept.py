@@ -111,7 +111,7 @@ def test_of_a_whole_card_the_core_is_known_and_the_memory_is_not(pair: Pair, ask
     pair.here("limits", "forget", "hall-5", "asr")
     refused = asked("limits", "set", "hall-5", "asr", "--core", "50")
     assert (refused.code, requested(pair, "hall-5")) == (1, [])
-    assert "what it has there of memory is not known, and none is named" in refused.err
+    assert "no memory is given, and what it has there is not known" in refused.err
     assert "give the memory too" in refused.err
 
 
@@ -120,7 +120,7 @@ def test_a_box_where_the_core_is_not_known_is_refused(pair: Pair, asked: Callabl
     for more in ((), ("--preview",)):
         refused = asked("limits", "set", name, "asr", "--container", "main", "--memory", "10", *more)
         assert (refused.code, requested(pair, name)) == (1, []), refused.out
-        assert f"of default/asr/main on {name}: what it has there of core is not known" in refused.err
+        assert f"of default/asr/main on {name}: no core is given, and what it has there is not known" in refused.err
         assert "give the core too" in refused.err
     assert asked("limits", "set", name, "asr", "--container", "main", "--memory", "10", "--core", "2").code == 0
     assert requested(pair, name) == [(10, 2)]
@@ -131,7 +131,7 @@ def test_no_memory_takes_the_limits_away_and_none_named_is_refused(pair: Pair, a
     assert requested(pair, "hall-0") == [(0, 0)]
     report(pair, "hall-0", (), **{ITEM: {"state": "Applied", "rev": 99}})
     refused = asked("limits", "set", "hall-0", "asr", "--memory", "10")
-    assert (refused.code, "of core is not known" in refused.err) == (1, True), "it has none, and none is no amount"
+    assert (refused.code, "no core is given" in refused.err) == (1, True), "it has none, and none is no amount"
     for words in (("hall-1",), ("-l", "site=hall")):
         refused = asked("limits", "set", *words, "asr", "--container", "main")
         assert (refused.code, "nothing is named" in refused.err) == (1, True), refused.err
@@ -153,7 +153,7 @@ def test_many_boxes_keep_each_its_own(pair: Pair, asked: Callable[..., Done]) ->
     }
     states = {name: outcome for name, (outcome, _) in found.items()}
     assert states == {name: "STORED" if kept[name] else "REFUSED" for name in HELD}
-    assert "what it has there of core is not known" in found["hall-3"][1]
+    assert "no core is given, and what it has there is not known" in found["hall-3"][1]
 
 
 def test_the_api_changes_a_part_and_refuses_a_whole_without_it(pair: Pair) -> None:

@@ -131,7 +131,7 @@ def test_a_rollout_of_memory_keeps_the_core_of_each_box(bed: RolloutBed) -> None
     states = bed.states(number)
     assert states == {"box-1": B.APPLIED, "box-10": B.APPLIED, "box-11": B.APPLIED, "box-12": B.REJECTED}
     message = next(one.message for one in bed.rollouts.boxes(number) if one.name == "box-12")
-    assert "what it has there of core is not known" in message
+    assert "no core is given, and what it has there is not known" in message
     assert bed.rollouts.show(number).words == "limits default/asr main: 10 units, core as it is"
     back = bed.rollouts.way_back(number)
     assert [step.words() for step in back.steps] == [

@@ -105,10 +105,10 @@ def test_what_is_not_named_is_as_it_was(asked: LimitsPatch, present: PresentLimi
 @pytest.mark.parametrize(
     ("asked", "present", "words"),
     [
-        (patch(memory_units=10), UNKNOWN, "there of core is not known"),
-        (patch(memory_units=10), PresentLimits(memory_units=12), "there of core is not known"),
-        (patch(memory_units=10), PresentLimits(memory_units=0, core=0), "there of core is not known"),
-        (patch(core=10), PresentLimits(core=100), "there of memory is not known"),
+        (patch(memory_units=10), UNKNOWN, "no core is given, and"),
+        (patch(memory_units=10), PresentLimits(memory_units=12), "no core is given, and"),
+        (patch(memory_units=10), PresentLimits(memory_units=0, core=0), "no core is given, and"),
+        (patch(core=10), PresentLimits(core=100), "no memory is given, and"),
         (patch(), HELD, "nothing is named"),
     ],
 )

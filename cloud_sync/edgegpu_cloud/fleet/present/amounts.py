@@ -149,10 +149,10 @@ def _not_known(limits: LimitsPatch, *, box: str, memory: bool, core: bool) -> Cl
     if memory:
         what, remedy = phrase("memory"), phrase("give the memory too")
     if memory and core:
-        what, remedy = phrase("memory and core"), phrase("give both")
+        what, remedy = phrase("memory or core"), phrase("give both")
     text = phrase(
-        "cannot set limits of %(namespace)s/%(app)s/%(container)s on %(box)s: what it has there of %(what)s is not "
-        "known, and none is named",
+        "cannot set limits of %(namespace)s/%(app)s/%(container)s on %(box)s: no %(what)s is given, and what it has "
+        "there is not known",
         namespace=limits.namespace,
         app=limits.app,
         container=limits.container,

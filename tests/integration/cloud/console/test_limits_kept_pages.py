@@ -76,7 +76,7 @@ def test_an_empty_core_stays_as_it_is_on_each_box(site: ConsoleSite, devices: Se
     assert cores(site, devices) == [*EXPECTED, None]
     shown = words(client.get(started.headers["location"]).text)
     assert "10 units, core as it is" in shown
-    assert "what it has there of core is not known" in shown
+    assert "no core is given, and what it has there is not known" in shown
 
 
 def test_a_form_that_names_nothing_is_refused(site: ConsoleSite, devices: Sequence[DeviceId]) -> None:
@@ -122,7 +122,7 @@ def test_the_editor_keeps_an_empty_core_on_each_of_the_boxes(site: ConsoleSite, 
     told = words(page)
     assert "12 units, core 10 → 10 units, core 10" in told
     assert "12 units, core 20 → 10 units, core 20" in told
-    assert "on box-24: what it has there of core is not known" in told
+    assert "on box-24: no core is given, and what it has there is not known" in told
     assert "Set 10 units (2.5 GiB), core as it is on each on 23 boxes" in told
     answer = client.post(path, data=sent(page) | {"number": str(MANY - 1)})
     assert answer.status_code == 303, words(answer.text)
@@ -138,7 +138,7 @@ def test_the_editor_fills_in_no_amount_that_nobody_knows(site: ConsoleSite, devi
     assert 'id="core" value=""' in opened.text
     assert (opened.status_code, "nothing is named" in opened.text) == (200, False), "nobody has typed anything yet"
     half = client.get(path, params={"memory": "10", "core": ""}).text
-    assert "on box-24: what it has there of core is not known" in words(half)
+    assert "on box-24: no core is given, and what it has there is not known" in words(half)
     assert 'id="set"' not in half
     assert "Set 10 units (2.5 GiB), core 5 on 1 box" in client.get(path, params={"memory": "10", "core": "5"}).text
 
