@@ -15,6 +15,7 @@ from e2e.plugin_node import PluginNode
 from e2e.schedulerprobe import wait_for_scheduler
 from e2e.testedrecord import TestedRecord
 from lab.labkit import LabError, Node, down, missing, up_agent, up_server
+from lab.labrun import wait_until
 
 from edgegpu_sim.driver import SimCard
 
@@ -99,7 +100,23 @@ def insert_cards(cluster: K3s, layout: dict[str, tuple[SimCard, ...]]) -> None:
     for name, cards in layout.items():
         cluster.wait_allocatable(name, units(cards), 100 * len(cards))
     for name in cluster.nodes.keys() - layout.keys():
-        cluster.wait_allocatable(name, 0, 0)
+        _wait_empty(cluster, cluster.nodes[name])
+
+
+def _wait_empty(cluster: K3s, node: PluginNode) -> None:
+    """Wait until a node without a plugin offers nothing.
+
+    Five minutes after a plugin has gone kubelet drops its resources, and says so in one update of its Node. If the API
+    server is away then, the Node keeps the amounts (seen with 1.37, where tests restarted k3s). A plugin that comes and
+    goes has kubelet write them anew.
+    """
+    try:
+        cluster.wait_allocatable(node.name, 0, 0)
+    except LabError:
+        node.start()
+        wait_until(lambda: node.status()["kubelet"]["registered"], what=f"{node.name} is registered")
+        node.stop()
+        cluster.wait_allocatable(node.name, 0, 0)
 
 
 @pytest.fixture
