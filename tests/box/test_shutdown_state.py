@@ -10,7 +10,7 @@ import signal
 import pytest
 from box.bed import Bed
 from e2e.manifests import container, deployment, pod_spec
-from e2e.startwait import running_init
+from e2e.startwait import ended, running_init
 from kits.lease import is_leased, keeps_waiting
 from lab.labrun import wait_until
 
@@ -52,7 +52,7 @@ def test_pods_that_are_admitted_anew_live_where_kubelet_reads_its_shutdown_state
             state = bed.node.path(STATE)
             wait_until(lambda: keeps_waiting(state), what="the kernel keeps kubelet in its open()", timeout_s=120)
         else:
-            wait_until(lambda: pods & ended(bed), what="kubelet has ended pods", timeout_s=120)
+            wait_until(lambda: pods & ended(cluster, "default"), what="kubelet has ended pods", timeout_s=120)
     finally:
         signalled(bed, signal.SIGCONT)
     bed.machine.ready()
@@ -69,9 +69,3 @@ def test_pods_that_are_admitted_anew_live_where_kubelet_reads_its_shutdown_state
 def signalled(bed: Bed, number: signal.Signals) -> None:
     """Send a signal to the plugin."""
     bed.machine.exec("systemctl", "kill", "-s", number.name, "--kill-who=main", "edgegpu-plugin")
-
-
-def ended(bed: Bed) -> set[str]:
-    """Return the UIDs of the pods that kubelet has ended (see e2e/test_start_wait.py)."""
-    pods = bed.cluster.pods("default", "init")
-    return {pod["metadata"]["uid"] for pod in pods if pod["status"].get("phase") in {"Failed", "Succeeded"}}

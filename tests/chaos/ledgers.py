@@ -105,7 +105,7 @@ def _replaced_by(start: Start, before: Sequence[Start], named: Collection[str]) 
     """
     if start.id not in named or not start.by.startswith(("systemd", "installer")):
         return None
-    unnamed = list(takewhile(lambda one: one.id not in named, reversed(before)))
+    unnamed = takewhile(lambda one: one.id not in named, reversed(before))
     return next((one for one in unnamed if one.by == "systemctl"), None)
 
 

@@ -55,3 +55,12 @@ def running_init(k3s: K3s, namespace: str, replicas: int) -> set[str]:
         return {pod["metadata"]["uid"] for pod in pods} if whole else set()
 
     return wait_until(probe, what=f"{replicas} pods run and no other is there", timeout_s=300, every_s=0.5)
+
+
+def ended(k3s: K3s, namespace: str) -> set[str]:
+    """Return the UIDs of the pods that kubelet has ended: those that it refuses while they run, and that obey TERM.
+
+    Such a pod is `Succeeded` (see the reconciler), and `Failed` is one that does not obey.
+    """
+    pods = k3s.pods(namespace)
+    return {pod["metadata"]["uid"] for pod in pods if pod["status"].get("phase") in {"Failed", "Succeeded"}}

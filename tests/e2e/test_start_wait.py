@@ -13,7 +13,7 @@ from e2e.conftest import SERVER, insert_cards
 from e2e.k3s import K3s
 from e2e.manifests import container, deployment, pod_spec
 from e2e.plugin_node import cards
-from e2e.startwait import link_of, own_resolv_conf, running_init, start_wait, wait_given_back
+from e2e.startwait import ended, link_of, own_resolv_conf, running_init, start_wait, wait_given_back
 from kits.lease import keeps_waiting
 from lab.labkit import wait_until
 
@@ -74,12 +74,3 @@ def test_pods_that_are_admitted_anew_live_where_kubelet_waits(k3s: K3s, namespac
     wait_given_back(k3s)
     assert start_wait(k3s)["waits"] is waits, start_wait(k3s)
     assert not lost if waits else lost == pods
-
-
-def ended(k3s: K3s, namespace: str) -> set[str]:
-    """Return the UIDs of the pods that kubelet has ended: those that it refuses while they run, and that obey TERM.
-
-    Such a pod is `Succeeded` (see the reconciler), and `Failed` is one that does not obey.
-    """
-    pods = k3s.pods(namespace)
-    return {pod["metadata"]["uid"] for pod in pods if pod["status"].get("phase") in {"Failed", "Succeeded"}}
